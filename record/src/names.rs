@@ -1,0 +1,202 @@
+//! Names as they stand in traces: agents, tools, routing arguments.
+//!
+//! Names are data. They are compared by slug and shown as they came.
+
+/// The comparable form of a name: lower case, and every run of other characters than letters
+/// and digits is one `_` (METRICS.md section 1, confidence: case, spaces, `_` and `-` do not matter).
+///
+/// Letters of every script count, so look-alike names of two scripts stay two names.
+pub fn slug(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for c in name.chars() {
+        if c.is_alphanumeric() {
+            out.extend(c.to_lowercase());
+        } else if !out.is_empty() && !out.ends_with('_') {
+            out.push('_');
+        }
+    }
+    while out.ends_with('_') {
+        out.pop();
+    }
+    if out.is_empty() {
+        // A name of signs only (or an empty one) is still a name of its own.
+        return name.trim().to_owned();
+    }
+    out
+}
+
+/// True for names that instrumentations put where they know none
+/// ("OpenAI Agent", "LangGraph", "Agent Workflow").
+pub fn is_placeholder_agent(name: &str) -> bool {
+    matches!(
+        slug(name).as_str(),
+        "" | "openai_agent" | "langgraph" | "agent_workflow" | "unknown" | "unknown_agent" | "default" | "none" | "null"
+    )
+}
+
+/// True for a receiver that is a person and not an agent.
+pub fn is_human(name: &str) -> bool {
+    matches!(
+        slug(name).as_str(),
+        "user" | "human" | "customer" | "end_user" | "human_agent" | "human_operator" | "human_in_the_loop" | "person" | "operator"
+    )
+}
+
+/// What the name of a tool says about a transfer (METRICS.md section 1, detection).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TransferName {
+    /// `transfer_to_X`, `handoff_to_X`: control goes to X, whose slug is given.
+    To(String),
+    /// `transfer_back_to_X`: control goes back to X.
+    Back(String),
+    /// `transfer_to_agent`, `handoff_to_agent`: the target is an argument.
+    ToArgument,
+    /// `delegate…`, "Delegate work to coworker": the sender waits; the target is an argument.
+    Delegate(Option<String>),
+    /// `task`, `Agent`: a delegation where arguments or a nested run show it.
+    Task,
+}
+
+impl TransferName {
+    /// The target in the tool's own name, as a slug.
+    pub fn target(&self) -> Option<&str> {
+        match self {
+            Self::To(t) | Self::Back(t) | Self::Delegate(Some(t)) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// True where the name alone makes the call a transfer. The others are common words:
+    /// they need a routing argument or a run of another agent as evidence.
+    pub fn is_sure(&self) -> bool {
+        matches!(self, Self::To(_) | Self::Back(_) | Self::ToArgument)
+    }
+
+    /// True where the sender waits for the receiver's answer.
+    pub fn returns(&self) -> bool {
+        matches!(self, Self::Delegate(_) | Self::Task)
+    }
+}
+
+/// Reads a tool's name. `None`: the name does not look like a transfer.
+pub fn transfer_name(tool: &str) -> Option<TransferName> {
+    let s = slug(bare_tool_name(tool));
+    let rest = |prefixes: &[&str]| {
+        prefixes.iter().find_map(|p| s.strip_prefix(p).filter(|r| !r.is_empty()).map(str::to_owned))
+    };
+    if let Some(t) = rest(&["transfer_back_to_", "handoff_back_to_", "hand_back_to_", "hand_off_back_to_"]) {
+        return Some(TransferName::Back(t));
+    }
+    if let Some(t) = rest(&["transfer_to_", "handoff_to_", "hand_off_to_", "handover_to_", "hand_over_to_"]) {
+        return Some(if t == "agent" { TransferName::ToArgument } else { TransferName::To(t) });
+    }
+    match s.as_str() {
+        "transfer_to" | "transfer_agent" | "agent_transfer" | "handoff" | "handoff_to" | "agent_handoff" => return Some(TransferName::ToArgument),
+        "task" | "agent" | "sub_agent" | "subagent" | "ask_question_to_coworker" => return Some(TransferName::Task),
+        "delegate_work_to_coworker" | "delegate_work_to_co_worker" => return Some(TransferName::Delegate(None)),
+        _ => {}
+    }
+    if let Some(t) = rest(&["delegate_to_", "assign_to_"]) {
+        return Some(TransferName::Delegate((!matches!(t.as_str(), "agent" | "agents" | "worker" | "workers" | "subagent")).then_some(t)));
+    }
+    if s == "delegate" || s.starts_with("delegate_") || s.starts_with("delegation") {
+        return Some(TransferName::Delegate(None));
+    }
+    None
+}
+
+/// Arguments that say where a transfer goes and nothing else. They are no payload
+/// (METRICS.md section 1, payload).
+pub fn is_routing_argument(key: &str) -> bool {
+    matches!(
+        slug(key).as_str(),
+        "agent"
+            | "agent_name"
+            | "agentname"
+            | "agent_id"
+            | "agent_type"
+            | "target"
+            | "target_agent"
+            | "target_name"
+            | "to"
+            | "to_agent"
+            | "recipient"
+            | "receiver"
+            | "coworker"
+            | "co_worker"
+            | "member"
+            | "member_id"
+            | "member_name"
+            | "subagent"
+            | "subagent_type"
+            | "subagent_name"
+            | "sub_agent"
+            | "worker"
+            | "worker_name"
+            | "assignee"
+            | "destination"
+            | "next_agent"
+            | "active_agent"
+            | "handoff_to"
+    )
+}
+
+/// Technical switches of delegation tools: neither routing nor payload.
+pub fn is_switch_argument(key: &str) -> bool {
+    matches!(slug(key).as_str(), "run_in_background" | "background" | "resume" | "model" | "isolation" | "mode" | "max_turns" | "name")
+}
+
+/// The tool's name without the server that offers it: `mcp__support__lookup` and
+/// `support/lookup` are `lookup`.
+pub fn bare_tool_name(tool: &str) -> &str {
+    let t = tool.trim();
+    if let Some(rest) = t.strip_prefix("mcp__") {
+        return rest.split_once("__").map_or(rest, |(_, name)| name);
+    }
+    match t.rsplit_once(['/', '.']) {
+        Some((server, name)) if !name.is_empty() && !server.is_empty() && !server.contains(char::is_whitespace) => name,
+        _ => t,
+    }
+}
+
+/// Pseudo tools by which a framework lets the model give its final answer. They do no work.
+pub fn is_final_answer_tool(tool: &str) -> bool {
+    matches!(slug(tool).as_str(), "final_result" | "final_answer" | "final_output" | "finish" | "structured_output" | "structuredoutput" | "submit_final_answer" | "attempt_completion")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_in_case_and_separators_are_one_slug() {
+        assert_eq!(slug("Refunds Specialist"), "refunds_specialist");
+        assert_eq!(slug("refunds-specialist"), "refunds_specialist");
+        assert_eq!(slug(" refunds__specialist "), "refunds_specialist");
+    }
+
+    #[test]
+    fn names_in_look_alike_scripts_stay_apart() {
+        // The second one starts with a Cyrillic letter.
+        assert_ne!(slug("agent"), slug("\u{430}gent"));
+    }
+
+    #[test]
+    fn transfer_tools_are_read_with_their_target() {
+        assert_eq!(transfer_name("transfer_to_refunds_specialist"), Some(TransferName::To("refunds_specialist".into())));
+        assert_eq!(transfer_name("transfer_back_to_supervisor"), Some(TransferName::Back("supervisor".into())));
+        assert_eq!(transfer_name("handoff_to_agent"), Some(TransferName::ToArgument));
+        assert_eq!(transfer_name("Delegate work to coworker"), Some(TransferName::Delegate(None)));
+        assert_eq!(transfer_name("delegate_to_workers"), Some(TransferName::Delegate(None)));
+        assert_eq!(transfer_name("task"), Some(TransferName::Task));
+        assert_eq!(transfer_name("lookup_order"), None);
+        assert_eq!(transfer_name("tasks_list"), None);
+    }
+
+    #[test]
+    fn a_server_prefix_is_no_part_of_the_tool() {
+        assert_eq!(bare_tool_name("mcp__support__lookup_order"), "lookup_order");
+        assert_eq!(bare_tool_name("support/lookup_order"), "lookup_order");
+        assert_eq!(bare_tool_name("lookup_order"), "lookup_order");
+    }
+}
