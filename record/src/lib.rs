@@ -2,9 +2,12 @@
 //! that every span becomes. No I/O, no async, no OpenTelemetry SDK, no query engine.
 
 pub mod canonical;
+pub mod config;
 pub mod constraint;
 pub mod contract;
 pub mod json;
 pub mod names;
 pub mod prints;
 pub mod pyrepr;
+pub mod schema;
+pub mod span;

@@ -1,0 +1,285 @@
+//! `baton.toml`: everything in it is optional.
+//!
+//! ```toml
+//! content = "redacted"            # none | redacted | full: what text is kept
+//! tokenizer = "o200k_base"        # or cl100k_base
+//!
+//! [redact]
+//! patterns = ["CUST-\\d+"]        # masked in kept text, beside credentials
+//!
+//! [aliases]                       # own names of contract fields
+//! auftrag = "intent"
+//!
+//! [tools]
+//! mutating = ["issue_refund", { name = "move_stock", touches = ["get_stock"] }]
+//! volatile = ["get_time"]         # a repeat of these is never redundant
+//!
+//! [[constraints]]                 # the policy catalogue
+//! id = "refund-window-30d"
+//! text = "Refund only within 30 days of capture"
+//! patterns = ["(?i)within 30 days"]
+//! agents = ["Refunds Specialist"] # whom it binds; absent: everyone
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use regex::Regex;
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::constraint::{Constraint, ConstraintKind};
+use crate::contract::{Aliases, Field, REQUIRED};
+use crate::names::slug;
+
+/// What text is kept in the store. Measures are the same under each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum ContentMode {
+    /// No text at all.
+    None,
+    /// Text with credentials and the configured patterns masked.
+    #[default]
+    Redacted,
+    /// All text.
+    Full,
+}
+
+/// The tokenizer that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Tokenizer {
+    /// The default.
+    #[default]
+    #[serde(rename = "o200k_base")]
+    O200kBase,
+    /// The one before.
+    #[serde(rename = "cl100k_base")]
+    Cl100kBase,
+}
+
+impl Tokenizer {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::O200kBase => "o200k_base",
+            Self::Cl100kBase => "cl100k_base",
+        }
+    }
+}
+
+/// A tool that changes something, and which tools' results it makes stale.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mutating {
+    /// Slug of the tool.
+    pub tool: String,
+    /// Slugs of the tools whose repeats it excuses; empty: all.
+    pub touches: Vec<String>,
+}
+
+/// One rule of the policy catalogue.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// The constraint.
+    pub constraint: Constraint,
+    /// What else shows that a text holds it.
+    pub patterns: Vec<Regex>,
+    /// Slugs of the agents it binds; empty: everyone.
+    pub agents: Vec<String>,
+}
+
+/// The checked configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// What text is kept.
+    pub content: ContentMode,
+    /// Who counts tokens.
+    pub tokenizer: Tokenizer,
+    /// Masked in kept text.
+    pub redact: Vec<Regex>,
+    /// Own names of contract fields.
+    pub aliases: Aliases,
+    /// Tools that change something.
+    pub mutating: Vec<Mutating>,
+    /// Slugs of tools whose repeats mean nothing.
+    pub volatile: Vec<String>,
+    /// The policy catalogue.
+    pub policies: Vec<Policy>,
+    /// Identity of this configuration as text: what was computed under another one is stale.
+    pub identity: String,
+}
+
+/// Why a configuration was refused: file, line, column, key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file.
+    pub file: String,
+    /// Line, from 1; 0 where there is none.
+    pub line: usize,
+    /// Column, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.reason)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Raw {
+    content: ContentMode,
+    tokenizer: Tokenizer,
+    redact: RawRedact,
+    aliases: BTreeMap<String, Spanned<String>>,
+    tools: RawTools,
+    constraints: Vec<RawPolicy>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct RawRedact {
+    patterns: Vec<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct RawTools {
+    mutating: Vec<RawMutating>,
+    volatile: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawMutating {
+    Name(String),
+    Touching(RawTouching),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTouching {
+    name: String,
+    #[serde(default)]
+    touches: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPolicy {
+    id: Spanned<String>,
+    text: Option<String>,
+    #[serde(default)]
+    kind: ConstraintKind,
+    #[serde(default)]
+    patterns: Vec<Spanned<String>>,
+    #[serde(default)]
+    agents: Vec<String>,
+}
+
+impl Config {
+    /// Reads and checks a configuration. `file` is only for messages.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
+        let fail = |span: Option<std::ops::Range<usize>>, reason: String| {
+            let (line, column) = span.map_or((0, 0), |s| position(text, s.start));
+            ConfigError { file: file.to_owned(), line, column, reason }
+        };
+        let raw: Raw = toml::from_str(text).map_err(|e| fail(e.span(), e.message().trim().replace('\n', " ")))?;
+        let regex = |key: &str, p: &Spanned<String>| {
+            Regex::new(p.get_ref()).map_err(|e| fail(Some(p.span()), format!("{key}: no valid regular expression: {}", e.to_string().replace('\n', " "))))
+        };
+        let mut config = Self { content: raw.content, tokenizer: raw.tokenizer, identity: text.trim().to_owned(), ..Self::default() };
+        for p in &raw.redact.patterns {
+            config.redact.push(regex("redact.patterns", p)?);
+        }
+        for (key, field) in &raw.aliases {
+            let f = Field::from_name(field.get_ref()).filter(|f| REQUIRED.contains(f)).ok_or_else(|| {
+                let known: Vec<&str> = REQUIRED.iter().map(|f| f.name()).collect();
+                fail(Some(field.span()), format!("aliases.{key}: `{}` is no contract field; use one of {}", field.get_ref(), known.join(", ")))
+            })?;
+            config.aliases.add(key, f);
+        }
+        for m in raw.tools.mutating {
+            config.mutating.push(match m {
+                RawMutating::Name(n) => Mutating { tool: slug(&n), touches: Vec::new() },
+                RawMutating::Touching(t) => Mutating { tool: slug(&t.name), touches: t.touches.iter().map(|t| slug(t)).collect() },
+            });
+        }
+        config.volatile = raw.tools.volatile.iter().map(|t| slug(t)).collect();
+        for p in &raw.constraints {
+            let id = p.id.get_ref();
+            if id.trim().is_empty() {
+                return Err(fail(Some(p.id.span()), "constraints.id: is empty".to_owned()));
+            }
+            if config.policies.iter().any(|x| x.constraint.id == *id) {
+                return Err(fail(Some(p.id.span()), format!("constraints.id: `{id}` stands twice")));
+            }
+            if p.text.is_none() && p.patterns.is_empty() {
+                return Err(fail(Some(p.id.span()), format!("constraints: `{id}` has neither text nor patterns")));
+            }
+            let mut constraint = Constraint::new(id, p.text.as_deref().unwrap_or_default(), p.kind);
+            constraint.text.clone_from(&p.text);
+            let patterns = p.patterns.iter().map(|x| regex("constraints.patterns", x)).collect::<Result<_, _>>()?;
+            config.policies.push(Policy { constraint, patterns, agents: p.agents.iter().map(|a| slug(a)).collect() });
+        }
+        Ok(config)
+    }
+
+    /// Ids of the policies whose patterns a text matches. Ids and texts of policies are found through
+    /// fingerprints; this is for what only patterns can tell.
+    pub fn policies_in<'a>(&'a self, text: &'a str) -> impl Iterator<Item = &'a str> + 'a {
+        self.policies.iter().filter(move |p| p.patterns.iter().any(|r| r.is_match(text))).map(|p| p.constraint.id.as_str())
+    }
+}
+
+fn position(text: &str, at: usize) -> (usize, usize) {
+    let before = &text[..at.min(text.len())];
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
+    (line, column)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_in_the_docs_is_accepted() {
+        let doc = include_str!("config.rs");
+        let toml: String = doc.lines().skip_while(|l| !l.contains("```toml")).skip(1).take_while(|l| !l.contains("```")).map(|l| l.trim_start_matches("//!").trim_start().to_owned() + "\n").collect();
+        let c = Config::parse("baton.toml", &toml).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(c.policies.len(), 1);
+        assert_eq!(c.mutating[1].touches, ["get_stock"]);
+        assert_eq!(c.policies_in("only within 30 Days, please").collect::<Vec<_>>(), ["refund-window-30d"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        let cases = [
+            ("content = \"ful\"\n", 1, "ful"),
+            ("\n[tools]\nmutatng = []\n", 3, "mutatng"),
+            ("[aliases]\ngoal2 = \"intents\"\n", 2, "intents"),
+            ("[redact]\npatterns = [\"(\"]\n", 2, "regular expression"),
+            ("[[constraints]]\nid = \"a\"\ntext = \"b\"\n[[constraints]]\nid = \"a\"\ntext = \"b\"\n", 5, "twice"),
+            ("[[constraints]]\nid = \"a\"\n", 2, "neither"),
+        ];
+        for (text, line, part) in cases {
+            let e = Config::parse("baton.toml", text).err();
+            assert!(e.as_ref().is_some_and(|e| e.line == line && e.to_string().contains(part)), "{text}: {e:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_a_configuration() {
+        let c = Config::parse("baton.toml", "").unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((c.content, c.tokenizer.name()), (ContentMode::Redacted, "o200k_base"));
+    }
+}
