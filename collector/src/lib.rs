@@ -1,1 +1,7 @@
-//! collector
+//! From OTLP to rows on disk: reading OTLP, the dialects of the instrumentations, and the store.
+//! No query engine.
+
+pub mod messages;
+pub mod otlp;
+pub mod raw;
+pub mod reading;

@@ -1,0 +1,415 @@
+//! What every dialect uses to turn values into rows: items, payloads, fingerprints, tokens, redaction.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use baton_record::canonical;
+use baton_record::config::{Config, ContentMode, Tokenizer};
+use baton_record::contract;
+use baton_record::json::{self, Form};
+use baton_record::names::{slug, transfer_name};
+use baton_record::prints::{PrintKey, Prints, phrase_shingles};
+use baton_record::span::{Args, ConstraintRow, Item, ItemKind, PayloadRow, Source, Speaker, View};
+use regex::Regex;
+use serde_json::Value;
+
+use crate::messages::{Message, Part};
+
+/// Texts longer than this are not counted in tokens, in bytes.
+const MAX_COUNTED: usize = 4 << 20;
+/// Fingerprints and counts of this many texts are remembered; histories repeat their items at every call.
+const REMEMBERED: usize = 8192;
+
+/// The settings and helpers of one reading. Not shared between threads: each makes its own.
+pub struct Reader {
+    config: Arc<Config>,
+    key: PrintKey,
+    seen: RefCell<HashMap<i64, (Option<i32>, Prints)>>,
+}
+
+impl Reader {
+    /// A reader under a configuration and a store's key.
+    pub fn new(config: Arc<Config>, key: PrintKey) -> Self {
+        Self { config, key, seen: RefCell::new(HashMap::new()) }
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Tokens of a text; `None` where it is too large to count in passing.
+    pub fn tokens(&self, text: &str) -> Option<i32> {
+        if text.len() > MAX_COUNTED {
+            return None;
+        }
+        let bpe = match self.config.tokenizer {
+            Tokenizer::O200kBase => tiktoken::get_encoding("o200k_base"),
+            Tokenizer::Cl100kBase => tiktoken::get_encoding("cl100k_base"),
+        };
+        bpe.and_then(|b| i32::try_from(b.count(text)).ok())
+    }
+
+    /// Tokens and fingerprints of a text, remembered.
+    fn measure(&self, text: &str) -> (Option<i32>, Prints) {
+        let h = self.key.text(text) ^ (text.len() as i64);
+        if let Some(found) = self.seen.borrow().get(&h) {
+            return found.clone();
+        }
+        let found = (self.tokens(text), self.key.prints(text));
+        let mut seen = self.seen.borrow_mut();
+        if seen.len() >= REMEMBERED {
+            seen.clear();
+        }
+        seen.insert(h, found.clone());
+        found
+    }
+
+    /// The text as the content mode keeps it.
+    pub fn keep(&self, text: &str) -> Option<String> {
+        match self.config.content {
+            ContentMode::None => None,
+            ContentMode::Full => Some(text.to_owned()),
+            ContentMode::Redacted => Some(self.redact(text)),
+        }
+    }
+
+    fn redact(&self, text: &str) -> String {
+        let mut out = std::borrow::Cow::Borrowed(text);
+        for r in CREDENTIALS.iter().chain(&self.config.redact) {
+            if r.is_match(&out) {
+                out = std::borrow::Cow::Owned(r.replace_all(&out, "[redacted]").into_owned());
+            }
+        }
+        out.into_owned()
+    }
+
+    /// The key of fingerprints.
+    pub fn key(&self) -> PrintKey {
+        self.key
+    }
+
+    /// A text as an item.
+    pub fn text_item(&self, speaker: Speaker, author: Option<String>, text: &str) -> Item {
+        let kind = if speaker == Speaker::System { ItemKind::Instructions } else { ItemKind::Text };
+        let masked = is_masked(text);
+        let (tokens, prints) = self.measure(text);
+        let blanked = is_blanked(text);
+        Item {
+            kind,
+            speaker,
+            name: author,
+            hash: (!masked).then(|| self.key.text(text)),
+            tokens: tokens.filter(|_| !masked),
+            blanked,
+            retold: is_retold(text),
+            asks: speaker == Speaker::Assistant && text.contains('?'),
+            prints: if masked || blanked { Prints::default() } else { prints },
+            text: if masked { None } else { self.keep(text) },
+            ..Item::default()
+        }
+    }
+
+    /// A tool call as an item, with what it says as a payload. `args: None`: called without arguments.
+    pub fn call_item(&self, name: &str, id: Option<String>, args: Option<&Value>) -> (Item, contract::Payload) {
+        let (value, state) = match args {
+            None => (Value::Object(serde_json::Map::new()), Args::Whole),
+            Some(Value::String(s)) if s.trim().is_empty() => (Value::Object(serde_json::Map::new()), Args::Whole),
+            Some(Value::String(s)) if is_masked(s) => (Value::Null, Args::Masked),
+            Some(Value::String(s)) => match json::parse_loose(s) {
+                (v, Form::Text) => (v, Args::Bare),
+                (v, Form::Truncated) => (v, Args::Cut),
+                (v @ Value::Object(_), _) => (v, Args::Whole),
+                (v, _) => (v, Args::Bare),
+            },
+            Some(v @ Value::Object(_)) => (v.clone(), Args::Whole),
+            Some(v) => (v.clone(), Args::Bare),
+        };
+        let value = if state == Args::Masked { value } else { canonical::unwrap_arguments(value) };
+        self.call_of(name, id, &value, state)
+    }
+
+    /// A call whose arguments were not captured.
+    pub fn call_without_args(&self, name: &str, id: Option<String>) -> Item {
+        Item { kind: ItemKind::Call, speaker: Speaker::Assistant, name: Some(name.to_owned()), call_id: id, ..Item::default() }
+    }
+
+    fn call_of(&self, name: &str, id: Option<String>, value: &Value, state: Args) -> (Item, contract::Payload) {
+        let known = matches!(state, Args::Whole | Args::Bare);
+        let text = if state == Args::Masked { String::new() } else { canonical::to_string(value) };
+        let (tokens, prints) = self.measure(&text);
+        let sole = value.as_object().and_then(canonical::sole_value).map(|v| self.key.value(v)).or_else(|| (state == Args::Bare).then(|| self.key.value(value)));
+        let mut payload = contract::read(value, &self.config.aliases);
+        payload.complete &= known;
+        let item = Item {
+            kind: ItemKind::Call,
+            speaker: Speaker::Assistant,
+            name: Some(name.to_owned()),
+            call_id: id,
+            hash: known.then(|| self.key.call(name, &text)),
+            tokens,
+            cut: state == Args::Cut,
+            args: state,
+            args_digest: known.then(|| canonical::sha256_hex(text.as_bytes())),
+            sole,
+            prints,
+            text: self.keep(&text),
+            ..Item::default()
+        };
+        (item, payload)
+    }
+
+    /// A tool result as an item.
+    pub fn result_item(&self, name: Option<String>, id: Option<String>, content: &Value, error: Option<bool>) -> Item {
+        let text = match content {
+            Value::String(s) => s.clone(),
+            Value::Null => String::new(),
+            other => canonical::to_string(other),
+        };
+        let masked = is_masked(&text);
+        let blanked = is_blanked(&text);
+        let (parsed, form) = json::parse_loose(&text);
+        // JSON on the tool span and a Python repr of it in the message are one result.
+        let hash = if matches!(form, Form::Json | Form::Python) && !parsed.is_string() { self.key.value(&parsed) } else { self.key.text(&text) };
+        let (tokens, prints) = self.measure(&text);
+        let own_flag = parsed.as_object().and_then(crate::messages::error_flag);
+        Item {
+            kind: ItemKind::Result,
+            speaker: Speaker::Tool,
+            name,
+            call_id: id,
+            hash: (!masked).then_some(hash),
+            tokens: tokens.filter(|_| !masked),
+            blanked,
+            cut: form == Form::Truncated,
+            error: error.or(own_flag.filter(|e| *e && parsed.as_object().is_some_and(|m| m.contains_key("is_error") || m.contains_key("isError")))),
+            prints: if masked || blanked { Prints::default() } else { prints },
+            text: if masked { None } else { self.keep(&text) },
+            ..Item::default()
+        }
+    }
+
+    /// Messages as items, with the payloads of their calls. Payloads of calls in the input are kept only
+    /// where the tool's name looks like a transfer: they matter where outputs are not captured.
+    pub fn items(&self, messages: Vec<Message>, source: Source, payloads: &mut Vec<PayloadRow>, view: &mut View) -> Vec<Item> {
+        let mut out = Vec::new();
+        for m in messages {
+            for p in m.parts {
+                let pos = out.len() as i32;
+                let item = match p {
+                    Part::Text(t) => self.text_item(m.speaker, m.author.clone(), &t),
+                    Part::Result { name, id, content, error } => self.result_item(name, id, &content, error),
+                    Part::Call { name, id, args } => {
+                        let (item, payload) = self.call_item(&name, id.clone(), args.as_ref());
+                        if source == Source::Output || transfer_name(&name).is_some() {
+                            payloads.extend(self.payload(payload, source, pos, id));
+                        }
+                        item
+                    }
+                };
+                view.masked |= item.hash.is_none() && item.args != Args::Cut && item.args != Args::Absent || (item.hash.is_none() && item.kind != ItemKind::Call);
+                view.cut |= item.cut;
+                out.push(item);
+            }
+        }
+        out
+    }
+
+    /// A payload as a row; `None` where it says nothing at all and could not be a transfer's.
+    pub fn payload(&self, p: contract::Payload, source: Source, pos: i32, call_id: Option<String>) -> Option<PayloadRow> {
+        let text = if p.body.is_null() { String::new() } else { canonical::to_string(&p.body) };
+        let (tokens, prints) = self.measure(&text);
+        let empty = p.is_empty();
+        let mut texts = Vec::new();
+        text_hashes(&p.body, self.key, &mut texts, 0);
+        if !empty {
+            // A structured payload may travel as a message of its JSON.
+            texts.push(self.key.text(&text));
+        }
+        let policies = self.config.policies_in(&text).map(str::to_owned).collect();
+        let constraints = p
+            .constraints
+            .into_iter()
+            .map(|mut c| {
+                let shingles = c.text.as_deref().map(|t| phrase_shingles(self.key, t)).unwrap_or_default();
+                c.text = c.text.as_deref().and_then(|t| self.keep(t));
+                ConstraintRow { constraint: c, shingles }
+            })
+            .collect();
+        Some(PayloadRow {
+            source,
+            pos,
+            call_id,
+            complete: p.complete,
+            empty,
+            structured: p.structured,
+            narrative: p.narrative,
+            fields: p.fields,
+            aliases: p.aliases,
+            targets: p.targets,
+            constraints,
+            artifacts: p.artifacts,
+            goal: p.intent.as_deref().map(|i| self.key.phrase(i)),
+            policies,
+            steps: self.steps(&p.completed_steps),
+            tokens: if empty { Some(0) } else { tokens },
+            texts,
+            prints,
+            text: self.keep(&text),
+        })
+    }
+
+    /// The names that steps may mean: every run of one to four words, joined as a tool's name would be.
+    fn steps(&self, steps: &[String]) -> Vec<u64> {
+        let mut out = Vec::new();
+        for s in steps {
+            let s = slug(s);
+            let words: Vec<&str> = s.split('_').collect();
+            for n in 1..=4 {
+                out.extend(words.windows(n).map(|w| self.key.ident(&w.join("_"))));
+            }
+        }
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    /// Ids of catalogue constraints whose patterns one of the messages matches.
+    pub fn policies_in(&self, messages: &[Message]) -> Vec<String> {
+        if self.config.policies.iter().all(|p| p.patterns.is_empty()) {
+            return Vec::new();
+        }
+        let mut out: Vec<String> = Vec::new();
+        for m in messages {
+            for p in &m.parts {
+                let text = match p {
+                    Part::Text(t) => t.clone(),
+                    Part::Call { args: Some(a), .. } => a.to_string(),
+                    Part::Call { .. } => continue,
+                    Part::Result { content: Value::String(s), .. } => s.clone(),
+                    Part::Result { content, .. } => content.to_string(),
+                };
+                for id in self.config.policies_in(&text) {
+                    if !out.iter().any(|x| x == id) {
+                        out.push(id.to_owned());
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+fn text_hashes(v: &Value, key: PrintKey, out: &mut Vec<i64>, depth: usize) {
+    match v {
+        Value::String(s) if !s.trim().is_empty() => out.push(key.text(s)),
+        Value::Array(a) if depth < 3 => a.iter().for_each(|x| text_hashes(x, key, out, depth + 1)),
+        Value::Object(m) if depth < 3 => m.values().for_each(|x| text_hashes(x, key, out, depth + 1)),
+        _ => {}
+    }
+}
+
+/// A value that the sender masked whole, or in part so that nothing can be compared.
+pub fn is_masked(text: &str) -> bool {
+    let t = text.trim();
+    matches!(t, "__REDACTED__" | "[REDACTED]" | "<redacted>" | "REDACTED" | "***" | "[Filtered]") || (t.len() < 400_000 && t.contains("[Scrubbed due to"))
+}
+
+/// A value of which nothing is left: not captured rather than masked in part.
+pub fn is_absent(text: &str) -> bool {
+    matches!(text.trim(), "" | "__REDACTED__")
+}
+
+/// Content that was blanked in place (`[cleared]`).
+fn is_blanked(text: &str) -> bool {
+    let t = text.trim();
+    t.len() < 80
+        && t.starts_with('[')
+        && t.ends_with(']')
+        && !t.starts_with("[{")
+        && {
+            let t = t.to_ascii_lowercase();
+            ["cleared", "removed", "omitted", "elided", "trimmed"].iter().any(|w| t.contains(w))
+        }
+}
+
+/// A transcript that a framework re-tells as one text: between markers, or another agent's turns quoted.
+fn is_retold(text: &str) -> bool {
+    let head: String = text.chars().take(200).collect::<String>().to_ascii_lowercase();
+    (text.contains("<CONVERSATION HISTORY>") && text.contains("</CONVERSATION HISTORY>"))
+        || text.contains("<conversation_history>")
+        || head.starts_with("for context:")
+        || (head.starts_with("for context, here is") && head.contains("conversation"))
+        || (head.starts_with('[') && (head.contains("] said:") || head.contains("] called tool") || head.contains("] `")))
+}
+
+/// Credentials that are never kept under `redacted`.
+static CREDENTIALS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    [
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----",
+        r"\bAKIA[0-9A-Z]{16}\b",
+        r"\bgh[pousr]_[A-Za-z0-9]{20,}\b",
+        r"\bsk-[A-Za-z0-9_-]{16,}\b",
+        r"\bxox[abpr]-[A-Za-z0-9-]{10,}\b",
+        r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\b",
+        r"(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{16,}",
+        r#"(?i)\b(?:password|passwd|secret|api[_-]?key|access[_-]?token)\b["']?\s*[:=]\s*["']?[^\s"',;}]{6,}"#,
+    ]
+    .iter()
+    .filter_map(|p| Regex::new(p).ok())
+    .collect()
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn reader(content: ContentMode) -> Reader {
+        Reader::new(Arc::new(Config { content, ..Config::default() }), PrintKey::default())
+    }
+
+    #[test]
+    fn arguments_are_equal_in_every_form_they_come_in() {
+        let r = reader(ContentMode::Full);
+        let forms = [json!({"b": 1.0, "a": "x"}), json!("{\"a\": \"x\", \"b\": 1}"), json!("{'a': 'x', 'b': 1}"), json!({"inputs": {"a": "x", "b": 1}, "tags": []}), json!("\"{\\\"a\\\":\\\"x\\\",\\\"b\\\":1}\"")];
+        let digests: Vec<_> = forms.iter().map(|f| r.call_item("t", None, Some(f)).0.args_digest).collect();
+        assert!(digests.iter().all(|d| d.is_some() && *d == digests[0]), "{digests:?}");
+    }
+
+    #[test]
+    fn cut_and_masked_arguments_equal_nothing() {
+        let r = reader(ContentMode::Full);
+        for (a, state) in [(json!("{\"a\": \"x"), Args::Cut), (json!("[REDACTED]"), Args::Masked)] {
+            let (item, payload) = r.call_item("t", None, Some(&a));
+            assert_eq!((item.args, item.hash, item.args_digest), (state, None, None));
+            assert!(!payload.complete);
+        }
+        let (bare, _) = r.call_item("t", None, Some(&json!("src/a.py")));
+        let (whole, _) = r.call_item("t", None, Some(&json!({"path": "src/a.py"})));
+        assert_eq!((bare.args, bare.sole), (Args::Bare, whole.sole));
+    }
+
+    #[test]
+    fn text_is_kept_as_the_content_mode_says_and_facts_stay_the_same() {
+        let text = "Use key sk-abcdefghijklmnop1234 for ORD-48213?";
+        let items: Vec<Item> = [ContentMode::None, ContentMode::Redacted, ContentMode::Full].map(|c| reader(c).text_item(Speaker::Assistant, None, text)).into();
+        assert_eq!(items[0].text, None);
+        assert_eq!(items[1].text.as_deref(), Some("Use key [redacted] for ORD-48213?"));
+        assert_eq!(items[2].text.as_deref(), Some(text));
+        for i in &items {
+            assert_eq!((i.hash, i.tokens, &i.prints, i.asks), (items[2].hash, items[2].tokens, &items[2].prints, true));
+        }
+    }
+
+    #[test]
+    fn a_result_is_the_same_as_json_and_as_python() {
+        let r = reader(ContentMode::None);
+        let a = r.result_item(None, None, &json!({"ok": true, "n": 1.0}), None);
+        let b = r.result_item(None, None, &json!("{'ok': True, 'n': 1}"), None);
+        assert_eq!(a.hash, b.hash);
+        assert!(r.result_item(None, None, &json!("[cleared]"), None).blanked);
+        assert!(!r.result_item(None, None, &json!("[1, 2]"), None).blanked);
+    }
+}
