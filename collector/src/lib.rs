@@ -1,7 +1,10 @@
 //! From OTLP to rows on disk: reading OTLP, the dialects of the instrumentations, and the store.
 //! No query engine.
 
+pub mod dialect;
+pub mod import;
 pub mod messages;
 pub mod otlp;
 pub mod raw;
 pub mod reading;
+pub mod store;

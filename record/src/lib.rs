@@ -1,6 +1,7 @@
 //! What Baton records: names, canonical forms, constraints, contracts, fingerprints, and the row
 //! that every span becomes. No I/O, no async, no OpenTelemetry SDK, no query engine.
 
+pub mod attr;
 pub mod canonical;
 pub mod config;
 pub mod constraint;

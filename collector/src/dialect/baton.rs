@@ -1,0 +1,68 @@
+//! Own attributes, `baton.*`: a handoff span of ours is at the same time a legal GenAI span, so it is
+//! read as one and the rest is laid on top. Attributes of ours on spans of other dialects count too.
+
+use baton_record::attr;
+use baton_record::contract::{self, Field};
+use baton_record::span::{Handoff, Role, Signal, Source, Span};
+use serde_json::Value;
+
+use super::{Dialect, genai};
+use crate::raw::Raw;
+use crate::reading::Reader;
+
+/// Baton's own spans.
+pub static DIALECT: Dialect = Dialect {
+    name: "baton",
+    about: "Spans of Baton's own tracing layer: baton.* attributes on a span of the open transfer proposal.",
+    shows: "Everything that was recorded: both ends, mode, reason, contract, constraints in state, payload and view, history before and after, artifacts.",
+    hides: "Only what the application did not record, such as the contract's text when content is off.",
+    matches: |raw| raw.attrs.has(attr::HANDOFF_ID) || (raw.attrs.has(attr::FROM_AGENT) && raw.attrs.has(attr::TO_AGENT)),
+    read: genai::read,
+};
+
+/// Lays `baton.*` attributes on a row.
+pub(super) fn overlay(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
+    let a = &raw.attrs;
+    if !a.any_under(attr::PREFIX) {
+        return;
+    }
+    span.task_id = a.text(attr::TASK_ID).map(str::to_owned);
+    let own = |k: &str| a.text(k).map(str::to_owned);
+    if a.has(attr::FROM_AGENT) || a.has(attr::TO_AGENT) || a.has(attr::HANDOFF_ID) {
+        let mut h = Handoff {
+            signal: Signal::Explicit,
+            from: own(attr::FROM_AGENT).or_else(|| span.agent.clone()),
+            to: a.strings(attr::TO_AGENT),
+            mode: own(attr::MODE).or_else(|| own("gen_ai.transfer.mode")),
+            reason: own(attr::REASON),
+            payload_tokens: a.int(attr::PAYLOAD_TOKENS),
+            items_before: a.int(attr::ITEMS_BEFORE),
+            items_after: a.int(attr::ITEMS_AFTER),
+            tokens_before: a.int(attr::TOKENS_BEFORE),
+            tokens_after: a.int(attr::TOKENS_AFTER),
+            filtered: a.int(attr::FILTERED_COUNT),
+            constraints_hash: own(attr::CONSTRAINTS_HASH),
+            constraint_ids: a.strings(attr::CONSTRAINTS_IDS),
+            constraint_hashes: a.strings(attr::CONSTRAINTS_HASHES),
+            artifacts: a.strings(attr::ARTIFACTS),
+            state_constraint_ids: a.strings(attr::STATE_CONSTRAINTS_IDS),
+            ..Handoff::default()
+        };
+        if a.has(attr::CONTRACT_FIELDS) {
+            h.fields = Some(a.strings(attr::CONTRACT_FIELDS).iter().filter_map(|f| Field::from_name(f)).map(Field::bit).fold(0, |x, y| x | y));
+        }
+        span.handoff = Some(h);
+        if matches!(span.role, Role::Other | Role::Step) {
+            span.role = Role::Handoff;
+        }
+    } else if a.has(attr::RECEIVED_IDS) || a.has(attr::RECEIVED_HASH) {
+        span.handoff = Some(Handoff { signal: Signal::Received, constraint_ids: a.strings(attr::RECEIVED_IDS), constraints_hash: own(attr::RECEIVED_HASH), ..Handoff::default() });
+    }
+    if let Some(c) = a.text(attr::CONTRACT)
+        && let (v @ Value::Object(_), form) = baton_record::json::parse_loose(c)
+    {
+        let mut p = contract::read(&v, &reader.config().aliases);
+        p.complete &= form != baton_record::json::Form::Truncated;
+        span.payloads.extend(reader.payload(p, Source::Contract, 0, span.call_id.clone()));
+    }
+}

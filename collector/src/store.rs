@@ -1,0 +1,306 @@
+//! The store on a local disk.
+//!
+//! ```text
+//! <store>/key                                        secret of the fingerprints, 32 hex digits, mode 0600
+//! <store>/spans/date=YYYY-MM-DD/hour=HH/<id>.parquet rows, by start time in UTC; date=unknown without one
+//! ```
+//!
+//! Always: a file appears whole under its final name (temporary name, sync, rename, sync of the folder) or
+//! not at all. `<id>` is the start of the SHA-256 of the file's bytes, so the same rows make the same file and writing
+//! them twice changes nothing. Names from traces never become path parts. Within a file rows are sorted by trace and start.
+//! Limits: one file holds at most [`MAX_ROWS`] rows.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use baton_record::prints::PrintKey;
+use baton_record::schema;
+use baton_record::span::Span;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+use sha2::{Digest, Sha256};
+
+/// Rows of one file at most; also what is held in memory before a file is written.
+pub const MAX_ROWS: usize = 100_000;
+/// Bytes of kept text and fingerprints held in memory before a file is written, roughly.
+const MAX_HELD: usize = 192 << 20;
+
+/// Why the store could not be written or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file system said no.
+    #[error("{path}: {source}")]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The Parquet writer failed.
+    #[error("{path}: {source}")]
+    Parquet {
+        /// Where.
+        path: PathBuf,
+        /// What it said.
+        source: ParquetError,
+    },
+    /// The key file holds no key.
+    #[error("{0}: holds no key of 32 hex digits")]
+    Key(PathBuf),
+}
+
+type Result<T, E = Error> = std::result::Result<T, E>;
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
+    move |source| Error::Io { path: path.to_owned(), source }
+}
+
+/// A store folder that rows are written to.
+#[derive(Debug)]
+pub struct Store {
+    root: PathBuf,
+    key: PrintKey,
+    rows: Vec<Span>,
+    held: usize,
+    /// Files written, not counting those that were there already.
+    pub files_written: usize,
+}
+
+impl Store {
+    /// Opens a store and makes it, with a random key, where it does not exist.
+    ///
+    /// # Errors
+    /// Where the folder or its key cannot be read or made.
+    pub fn open(root: &Path) -> Result<Self> {
+        fs::create_dir_all(root.join("spans")).map_err(at(root))?;
+        let path = root.join("key");
+        let key = match fs::read_to_string(&path) {
+            Ok(text) => parse_key(&text).ok_or_else(|| Error::Key(path.clone()))?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => new_key(&path)?,
+            Err(e) => return Err(at(&path)(e)),
+        };
+        Ok(Self { root: root.to_owned(), key, rows: Vec::new(), held: 0, files_written: 0 })
+    }
+
+    /// A store for one evaluation: its key is fixed and not written.
+    ///
+    /// # Errors
+    /// Where the folder cannot be made.
+    pub fn ephemeral(root: &Path) -> Result<Self> {
+        fs::create_dir_all(root.join("spans")).map_err(at(root))?;
+        Ok(Self { root: root.to_owned(), key: PrintKey::default(), rows: Vec::new(), held: 0, files_written: 0 })
+    }
+
+    /// The key of this store's fingerprints.
+    pub fn key(&self) -> PrintKey {
+        self.key
+    }
+
+    /// Takes rows; writes files when enough are held.
+    ///
+    /// # Errors
+    /// Where a file cannot be written.
+    pub fn push(&mut self, row: Span) -> Result<()> {
+        self.held += weight(&row);
+        self.rows.push(row);
+        if self.rows.len() >= MAX_ROWS || self.held >= MAX_HELD { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what is held.
+    ///
+    /// # Errors
+    /// Where a file cannot be written.
+    pub fn flush(&mut self) -> Result<()> {
+        let mut parts: BTreeMap<String, Vec<Span>> = BTreeMap::new();
+        for row in std::mem::take(&mut self.rows) {
+            parts.entry(partition(row.start)).or_default().push(row);
+        }
+        self.held = 0;
+        for (part, mut rows) in parts {
+            rows.sort_by(|a, b| (&a.trace_id, a.start, &a.span_id).cmp(&(&b.trace_id, b.start, &b.span_id)));
+            self.files_written += usize::from(write_file(&self.root.join("spans").join(part), &rows)?);
+        }
+        Ok(())
+    }
+}
+
+fn weight(row: &Span) -> usize {
+    let items = row.input.iter().chain(&row.output).flatten();
+    400 + items.map(|i| 200 + i.text.as_ref().map_or(0, String::len) + i.prints.shingles.len() * 4 + i.prints.idents.len() * 8).sum::<usize>()
+        + row.payloads.iter().map(|p| 300 + p.text.as_ref().map_or(0, String::len) + p.prints.shingles.len() * 4 + p.prints.idents.len() * 8).sum::<usize>()
+}
+
+fn parse_key(text: &str) -> Option<PrintKey> {
+    let t = text.trim();
+    let mut key = [0u8; 16];
+    if t.len() != 32 || !t.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (i, b) in key.iter_mut().enumerate() {
+        *b = u8::from_str_radix(&t[2 * i..2 * i + 2], 16).ok()?;
+    }
+    Some(PrintKey(key))
+}
+
+fn new_key(path: &Path) -> Result<PrintKey> {
+    let mut key = [0u8; 16];
+    getrandom::fill(&mut key).map_err(|e| at(path)(io::Error::other(e.to_string())))?;
+    let text = baton_record::canonical::hex(&key);
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut f = match options.open(path) {
+        Ok(f) => f,
+        // Another process made it in between.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            let text = fs::read_to_string(path).map_err(at(path))?;
+            return parse_key(&text).ok_or_else(|| Error::Key(path.to_owned()));
+        }
+        Err(e) => return Err(at(path)(e)),
+    };
+    f.write_all(text.as_bytes()).and_then(|()| f.sync_all()).map_err(at(path))?;
+    Ok(PrintKey(key))
+}
+
+/// The folder of a start time.
+fn partition(start: Option<i64>) -> String {
+    let Some(ns) = start else { return "date=unknown/hour=00".to_owned() };
+    let secs = ns.div_euclid(1_000_000_000);
+    let (days, rest) = (secs.div_euclid(86_400), secs.rem_euclid(86_400));
+    let (y, m, d) = civil(days);
+    format!("date={y:04}-{m:02}-{d:02}/hour={:02}", rest / 3600)
+}
+
+/// Days since 1970-01-01 as a Gregorian date.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let doe = z.rem_euclid(146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let m = if mp < 10 { mp + 3 } else { mp - 9 };
+    (yoe + era * 400 + i64::from(m <= 2), m, doy - (153 * mp + 2) / 5 + 1)
+}
+
+fn properties() -> WriterProperties {
+    let mut p = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).unwrap_or_default()))
+        .set_max_row_group_row_count(Some(32 * 1024))
+        // Statistics serve to skip by trace and time; on the rest they only cost space.
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_key_value_metadata(Some(vec![KeyValue::new(schema::VERSION_KEY.to_owned(), schema::VERSION.to_owned())]))
+        .set_created_by("baton".to_owned());
+    for name in ["trace_id", "start", "end", "conversation_id", "service", "role"] {
+        p = p.set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::Page);
+    }
+    // Values that hardly repeat: a dictionary would be built and thrown away.
+    for name in ["span_id", "parent_id", "start", "end", "response_id"] {
+        p = p.set_column_dictionary_enabled(ColumnPath::from(name), false);
+    }
+    p.build()
+}
+
+/// Writes rows to a file of the folder; false where the same file was there already.
+fn write_file(dir: &Path, rows: &[Span]) -> Result<bool> {
+    fs::create_dir_all(dir).map_err(at(dir))?;
+    let temporary = tempfile::Builder::new().prefix(".writing-").suffix(".tmp").tempfile_in(dir).map_err(at(dir))?;
+    let path = temporary.path().to_owned();
+    let parquet = |source| Error::Parquet { path: path.clone(), source };
+    let mut w = ArrowWriter::try_new(BufWriter::new(temporary.as_file()), schema::schema(), Some(properties())).map_err(parquet)?;
+    for chunk in rows.chunks(8192) {
+        let batch = schema::encode(chunk).map_err(|e| Error::Parquet { path: path.clone(), source: e.into() })?;
+        w.write(&batch).map_err(|source| Error::Parquet { path: path.clone(), source })?;
+    }
+    let mut inner = w.into_inner().map_err(|source| Error::Parquet { path: path.clone(), source })?;
+    inner.flush().map_err(at(&path))?;
+    drop(inner);
+    let name = format!("{}.parquet", file_id(&path)?);
+    let target = dir.join(name);
+    if target.exists() {
+        return Ok(false);
+    }
+    temporary.as_file().sync_all().map_err(at(&path))?;
+    temporary.persist(&target).map_err(|e| at(&target)(e.error))?;
+    sync_dir(dir)?;
+    Ok(true)
+}
+
+fn file_id(path: &Path) -> Result<String> {
+    let mut f = File::open(path).map_err(at(path))?;
+    let mut hash = Sha256::new();
+    let mut buf = vec![0u8; 1 << 16];
+    loop {
+        match f.read(&mut buf).map_err(at(path))? {
+            0 => break,
+            n => hash.update(&buf[..n]),
+        }
+    }
+    Ok(baton_record::canonical::hex(&hash.finalize()[..16]))
+}
+
+#[cfg(unix)]
+fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|d| d.sync_all()).map_err(at(dir))
+}
+
+#[cfg(not(unix))]
+fn sync_dir(_: &Path) -> Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(span: &str, start: Option<i64>) -> Span {
+        Span { trace_id: "t".repeat(32), span_id: span.repeat(16), start, ..Span::default() }
+    }
+
+    fn files(root: &Path) -> Vec<String> {
+        let mut v: Vec<String> = walkdir::WalkDir::new(root).into_iter().flatten().filter(|e| e.file_type().is_file()).map(|e| e.path().strip_prefix(root).map(|p| p.display().to_string()).unwrap_or_default()).collect();
+        v.sort();
+        v
+    }
+
+    #[test]
+    fn partitions_follow_the_start_time() {
+        assert_eq!(partition(Some(1_795_973_864_000_000_000)), "date=2026-11-29/hour=17");
+        assert_eq!(partition(Some(951_782_400_000_000_000)), "date=2000-02-29/hour=00");
+        assert_eq!(partition(None), "date=unknown/hour=00");
+    }
+
+    #[test]
+    fn writing_the_same_rows_twice_changes_nothing() -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        for n in 0..2 {
+            let mut s = Store::open(dir.path())?;
+            s.push(row("b", Some(1_795_973_864_000_000_000)))?;
+            s.push(row("a", None))?;
+            s.flush()?;
+            assert_eq!(s.files_written, if n == 0 { 2 } else { 0 });
+        }
+        let found = files(dir.path());
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found.iter().all(|f| !f.contains(".tmp")));
+        Ok(())
+    }
+
+    #[test]
+    fn a_store_keeps_its_key() -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let first = Store::open(dir.path())?.key();
+        assert!(first == Store::open(dir.path())?.key());
+        assert!(first != PrintKey::default());
+        fs::write(dir.path().join("key"), "nonsense")?;
+        assert!(matches!(Store::open(dir.path()), Err(Error::Key(_))));
+        Ok(())
+    }
+}
