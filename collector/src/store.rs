@@ -81,7 +81,7 @@ impl Store {
         fs::create_dir_all(root.join("spans")).map_err(at(root))?;
         let path = root.join("key");
         let key = match fs::read_to_string(&path) {
-            Ok(text) => parse_key(&text).ok_or_else(|| Error::Key(path.clone()))?,
+            Ok(text) => PrintKey::from_hex(&text).ok_or_else(|| Error::Key(path.clone()))?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => new_key(&path)?,
             Err(e) => return Err(at(&path)(e)),
         };
@@ -136,18 +136,6 @@ fn weight(row: &Span) -> usize {
         + row.payloads.iter().map(|p| 300 + p.text.as_ref().map_or(0, String::len) + p.prints.shingles.len() * 4 + p.prints.idents.len() * 8).sum::<usize>()
 }
 
-fn parse_key(text: &str) -> Option<PrintKey> {
-    let t = text.trim();
-    let mut key = [0u8; 16];
-    if t.len() != 32 || !t.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (i, b) in key.iter_mut().enumerate() {
-        *b = u8::from_str_radix(&t[2 * i..2 * i + 2], 16).ok()?;
-    }
-    Some(PrintKey(key))
-}
-
 fn new_key(path: &Path) -> Result<PrintKey> {
     let mut key = [0u8; 16];
     getrandom::fill(&mut key).map_err(|e| at(path)(io::Error::other(e.to_string())))?;
@@ -161,7 +149,7 @@ fn new_key(path: &Path) -> Result<PrintKey> {
         // Another process made it in between.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             let text = fs::read_to_string(path).map_err(at(path))?;
-            return parse_key(&text).ok_or_else(|| Error::Key(path.to_owned()));
+            return PrintKey::from_hex(&text).ok_or_else(|| Error::Key(path.to_owned()));
         }
         Err(e) => return Err(at(path)(e)),
     };

@@ -39,6 +39,19 @@ impl Default for PrintKey {
 }
 
 impl PrintKey {
+    /// The key of 32 hex digits, as it stands in a store.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let t = text.trim();
+        if t.len() != 32 || !t.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        let mut key = [0u8; 16];
+        for (i, b) in key.iter_mut().enumerate() {
+            *b = u8::from_str_radix(&t[2 * i..2 * i + 2], 16).ok()?;
+        }
+        Some(Self(key))
+    }
+
     fn hash(&self, domain: u8, parts: &[&str]) -> u64 {
         let mut h = SipHasher24::new_with_key(&self.0);
         h.write_u8(domain);
@@ -231,6 +244,19 @@ pub fn phrase_shingles(key: PrintKey, phrase: &str) -> Vec<u32> {
     };
     out.sort_unstable();
     out.dedup();
+    out
+}
+
+/// The strong identifiers of a text, in lower case, for showing.
+pub fn identifiers(text: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    tokens(text, &mut |t| {
+        if let Token::Ident(id, true) = t
+            && !out.contains(&id)
+        {
+            out.push(id);
+        }
+    });
     out
 }
 

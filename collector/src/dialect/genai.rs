@@ -40,7 +40,10 @@ pub(super) fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
             span.role = if own.is_some() { Role::Agent } else { Role::Workflow };
         }
         "create_agent" => span.role = Role::Definition,
-        "invoke_workflow" => span.role = Role::Workflow,
+        "invoke_workflow" => {
+            span.role = Role::Workflow;
+            span.node = a.text("gen_ai.workflow.name").map(str::to_owned);
+        }
         "execute_tool" => read_tool(reader, raw, span),
         "plan" | "execute_task" => span.role = Role::Step,
         "handoff" | "agent_handoff" | "transfer" => span.role = Role::Handoff,

@@ -45,7 +45,13 @@ fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
         ("agent", _) | (_, "invoke_agent") => {
             span.agent = span.agent.take().or_else(|| common::agent_name(entity));
             let named = a.text("gen_ai.agent.name").or(entity).is_some_and(|n| !is_placeholder_agent(n));
-            span.role = if named { Role::Agent } else { Role::Workflow };
+            // A graph of agents is reported by the same operation as one agent; an agent's graph has a node `model`.
+            let nodes = a.strings("gen_ai.workflow.nodes");
+            let graph = !nodes.is_empty() && !nodes.iter().any(|n| matches!(n.as_str(), "model" | "agent"));
+            span.role = if named && !graph { Role::Agent } else { Role::Workflow };
+            if graph {
+                span.agent = None;
+            }
         }
         ("task", _) | (_, "execute_task") => {
             span.role = Role::Step;

@@ -1,0 +1,200 @@
+//! Which constraints were in force, which the receiver got, and where the others went missing
+//! (METRICS.md section 2, constraint_retention).
+
+use baton_record::prints::Prints;
+use baton_record::schema::{ConstraintRef, ItemRef, PayloadRef, unpack_u32, unpack_u64};
+
+use super::Rules;
+use super::graph::Graph;
+use super::inference::Inference;
+use super::runs::Runs;
+use super::transfers::Transfer;
+use baton_record::span::Signal;
+
+/// A constraint that is in force in the task.
+#[derive(Debug, Clone)]
+struct Active {
+    id: String,
+    hash: String,
+    soft: bool,
+    shingles: Vec<u32>,
+    /// Durable state or a contract held it once.
+    held: bool,
+}
+
+/// A constraint at one transfer.
+#[derive(Debug, Clone)]
+pub(super) struct At {
+    pub id: String,
+    pub hash: String,
+    pub soft: bool,
+    pub active: bool,
+    pub stated: bool,
+    pub in_payload: Option<bool>,
+    pub in_view: Option<bool>,
+    pub counted: bool,
+    pub got: Option<bool>,
+    pub cause: Option<&'static str>,
+}
+
+/// All constraints at one transfer, and why a retention is unknown.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Constraints {
+    pub list: Vec<At>,
+    pub retention_unknown: Option<String>,
+    pub payload_unknown: Option<String>,
+}
+
+/// Follows the constraints through the transfers of a task, in order.
+#[derive(Default)]
+pub(super) struct Tracker {
+    active: Vec<Active>,
+}
+
+impl Tracker {
+    /// Judges one transfer and takes over what it states.
+    pub(super) fn step(&mut self, rules: &Rules, g: &Graph<'_>, runs: &Runs<'_>, infs: &[Inference<'_>], t: &Transfer<'_>, receiver: Option<usize>, payload_unknown: Option<&'static str>) -> Constraints {
+        self.from_state(rules, t, infs);
+        let receiver_inf = receiver.map(|k| &infs[k]);
+        let told = t.to_run.and_then(|r| received(g, runs, r));
+        let view_known = told.is_some() || receiver_inf.is_some_and(|f| f.input.is_some() && !f.view.lossy && !f.view.hidden);
+        let view_cut = told.is_none() && receiver_inf.is_some_and(|f| f.view.cut || f.view.masked);
+        let payload_known = payload_unknown.is_none() || t.payloads.iter().any(|p| !p.complete);
+        let payload_cut = t.payloads.iter().any(|p| !p.complete);
+        let stated: Vec<&ConstraintRef<'_>> = t.payloads.iter().flat_map(|p| &p.constraints).filter(|c| !c.retired).collect();
+        let retired: Vec<&ConstraintRef<'_>> = t.payloads.iter().flat_map(|p| &p.constraints).filter(|c| c.retired).collect();
+        let mut list: Vec<At> = Vec::new();
+        for a in &self.active {
+            if retired.iter().any(|r| r.id == a.id || r.hash == a.hash) {
+                continue;
+            }
+            let in_payload = if !payload_known {
+                None
+            } else if stated.iter().any(|c| c.id == a.id || c.hash == a.hash) || t.payloads.iter().any(|p| payload_holds(rules, p, a)) || t.explicit.is_some_and(|h| h.constraint_ids.iter().any(|x| *x == a.id) || h.constraint_hashes.iter().any(|x| *x == a.hash)) {
+                Some(true)
+            } else {
+                (!payload_cut).then_some(false)
+            };
+            list.push(At { id: a.id.clone(), hash: a.hash.clone(), soft: a.soft, active: true, stated: false, in_payload, in_view: None, counted: false, got: None, cause: None });
+        }
+        for c in &stated {
+            match list.iter_mut().find(|x| x.id == c.id || x.hash == c.hash) {
+                Some(x) => x.stated = true,
+                None => list.push(At { id: c.id.to_owned(), hash: c.hash.to_owned(), soft: c.soft, active: false, stated: true, in_payload: Some(true), in_view: None, counted: false, got: None, cause: None }),
+            }
+        }
+        for x in &mut list {
+            let shingles = stated.iter().find(|c| c.hash == x.hash).map(|c| unpack_u32(c.shingles)).or_else(|| self.active.iter().find(|a| a.hash == x.hash || a.id == x.id).map(|a| a.shingles.clone())).unwrap_or_default();
+            if !view_known {
+                continue;
+            }
+            let held = match (&told, receiver_inf) {
+                (Some(ids), _) => ids.iter().any(|i| *i == x.id),
+                (None, Some(f)) => f.policies.contains(&x.id.as_str()) || f.input.iter().flatten().chain(&f.instructions).any(|i| item_holds(rules, i, &x.id, &shingles)),
+                (None, None) => false,
+            };
+            x.in_view = if held { Some(true) } else { (!view_cut).then_some(false) };
+        }
+        let out = judge(list, &self.active, view_known, payload_known, payload_unknown, t.to_run.is_some());
+        // What this transfer states is in force from now on; what it retires is not.
+        self.active.retain(|a| !retired.iter().any(|r| r.id == a.id || r.hash == a.hash));
+        if t.outcome == "accepted" {
+            for c in stated {
+                match self.active.iter_mut().find(|a| a.id == c.id || a.hash == c.hash) {
+                    Some(a) => a.held = true,
+                    None => self.active.push(Active { id: c.id.to_owned(), hash: c.hash.to_owned(), soft: c.soft, shingles: unpack_u32(c.shingles), held: true }),
+                }
+            }
+        }
+        out
+    }
+
+    /// Durable state, and the policy catalogue where the sender's view or instructions hold it.
+    fn from_state(&mut self, rules: &Rules, t: &Transfer<'_>, infs: &[Inference<'_>]) {
+        if let Some(h) = t.explicit {
+            for (k, id) in h.state_constraint_ids.iter().enumerate() {
+                let at = h.constraint_ids.iter().position(|x| x == id);
+                let hash = at.and_then(|k| h.constraint_hashes.get(k)).copied().unwrap_or_default();
+                let _ = k;
+                if !self.active.iter().any(|a| a.id == *id) {
+                    self.active.push(Active { id: (*id).to_owned(), hash: hash.to_owned(), soft: false, shingles: Vec::new(), held: true });
+                }
+            }
+        }
+        let Some(f) = t.sender.map(|k| &infs[k]) else { return };
+        for p in &rules.policies {
+            if !p.agents.is_empty() && !t.to_name.as_deref().is_some_and(|n| p.agents.contains(&baton_record::names::slug(n))) && !t.from_name.as_deref().is_some_and(|n| p.agents.contains(&baton_record::names::slug(n))) {
+                continue;
+            }
+            let seen = f.policies.contains(&p.id.as_str()) || f.input.iter().flatten().chain(&f.instructions).any(|i| item_holds(rules, i, &p.id, &p.shingles));
+            if seen && !self.active.iter().any(|a| a.id == p.id) {
+                self.active.push(Active { id: p.id.clone(), hash: p.hash.clone(), soft: p.soft, shingles: p.shingles.clone(), held: false });
+            }
+        }
+    }
+}
+
+fn judge(mut list: Vec<At>, active: &[Active], view_known: bool, payload_known: bool, payload_unknown: Option<&'static str>, ran: bool) -> Constraints {
+    for x in list.iter_mut().filter(|x| !x.soft) {
+        x.counted = ran && (x.active || (x.stated && view_known));
+        x.got = if view_known { x.in_view } else { x.in_payload };
+        if x.counted && x.got == Some(false) {
+            let held = x.stated || active.iter().any(|a| (a.id == x.id || a.hash == x.hash) && a.held);
+            x.cause = Some(match x.in_payload {
+                Some(true) => "dropped_by_filter",
+                _ if !held => "not_in_state",
+                _ => "dropped_from_payload",
+            });
+        }
+    }
+    let mut c = Constraints::default();
+    let counted: Vec<&At> = list.iter().filter(|x| x.counted).collect();
+    let before: Vec<&At> = list.iter().filter(|x| x.active && !x.soft).collect();
+    c.retention_unknown = if counted.is_empty() {
+        Some("no active constraint".to_owned())
+    } else if !view_known && !payload_known {
+        Some(payload_unknown.unwrap_or("neither payload nor view is known").to_owned())
+    } else if counted.iter().any(|x| x.got.is_none()) {
+        let known = counted.iter().filter(|x| x.got == Some(true)).count();
+        Some(format!("content cut off: {known} of {} found in what is there", counted.len()))
+    } else {
+        None
+    };
+    c.payload_unknown = if before.is_empty() {
+        Some("no constraint was active before the transfer".to_owned())
+    } else if let Some(why) = payload_unknown.filter(|_| !payload_known) {
+        Some(why.to_owned())
+    } else if before.iter().any(|x| x.in_payload.is_none()) {
+        Some("payload cut off".to_owned())
+    } else {
+        None
+    };
+    c.list = list;
+    c
+}
+
+fn payload_holds(rules: &Rules, p: &PayloadRef<'_>, a: &Active) -> bool {
+    p.policies.contains(&a.id.as_str()) || holds(rules, p.shingles, p.idents, &a.id, &a.shingles)
+}
+
+fn item_holds(rules: &Rules, i: &ItemRef<'_>, id: &str, shingles: &[u32]) -> bool {
+    !i.blanked && holds(rules, i.shingles, i.idents, id, shingles)
+}
+
+/// A constraint is in a text when its id or its normalised text is.
+fn holds(rules: &Rules, text_shingles: &[u8], text_idents: &[u8], id: &str, phrase: &[u32]) -> bool {
+    if !phrase.is_empty() && Prints::holds(&unpack_u32(text_shingles), phrase) {
+        return true;
+    }
+    let own = rules.key.prints(id);
+    // An id that is no identifier (a plain word) is found as a clause of its own.
+    if own.idents.is_empty() {
+        return !own.shingles.is_empty() && id.len() > 3 && Prints::holds(&unpack_u32(text_shingles), &own.shingles);
+    }
+    own.idents.iter().all(|h| unpack_u64(text_idents).any(|x| x | 1 == h | 1))
+}
+
+/// What the receiver's own tracing says it got.
+fn received<'a>(g: &Graph<'a>, runs: &Runs<'a>, run: usize) -> Option<Vec<&'a str>> {
+    g.nodes.iter().enumerate().filter(|(i, _)| runs.of_node[*i] == Some(run)).find_map(|(_, n)| n.s.handoff.as_ref().filter(|h| h.signal == Signal::Received).map(|h| h.constraint_ids.clone()))
+}

@@ -1,0 +1,257 @@
+//! The spans of one group of traces as a tree: each span once, log records joined to their span, parents
+//! before children, broken parents marked.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use baton_record::schema::{ItemRef, PayloadRef, SpanRef};
+use baton_record::span::{Args, ItemKind, Role, Source, Status, View};
+
+/// A span in the tree.
+#[derive(Debug)]
+pub(super) struct Node<'a> {
+    pub s: &'a SpanRef<'a>,
+    pub parent: Option<usize>,
+    pub children: Vec<usize>,
+    pub depth: u32,
+    /// Start for ordering: never before the parent's. The raw one stays in `s`.
+    pub start: i64,
+    pub end: Option<i64>,
+    pub input: Option<Vec<ItemRef<'a>>>,
+    pub output: Option<Vec<ItemRef<'a>>>,
+    pub payloads: Vec<PayloadRef<'a>>,
+    pub view: View,
+    pub error: bool,
+    /// A recording of something that another node records: not looked at again.
+    pub duplicate: bool,
+}
+
+/// The tree.
+#[derive(Debug, Default)]
+pub(super) struct Graph<'a> {
+    pub nodes: Vec<Node<'a>>,
+    /// All nodes by start, parents before children.
+    pub order: Vec<usize>,
+    /// Why data lacks; empty where it does not.
+    pub partial: Option<&'static str>,
+    /// Spans with the ids of another one and other content.
+    pub conflicts: usize,
+}
+
+/// How much a recording says; of two recordings of one span the fuller one is kept.
+fn fullness(s: &SpanRef<'_>) -> (bool, usize, usize, Option<i64>) {
+    let items = |i: &Option<Vec<ItemRef<'_>>>| i.as_ref().map_or(0, |v| v.len() + 1);
+    let text = s.input.iter().chain(&s.output).flatten().filter(|i| i.text.is_some()).count();
+    (s.end.is_some(), items(&s.input) + items(&s.output) + s.payloads.len(), text, s.end)
+}
+
+/// A fixed order between two recordings of one span, whatever order they arrived in.
+fn prefer(a: &SpanRef<'_>, b: &SpanRef<'_>) -> Ordering {
+    fullness(a).cmp(&fullness(b)).then_with(|| b.start.cmp(&a.start)).then_with(|| b.name.cmp(a.name)).then_with(|| b.agent.cmp(&a.agent)).then_with(|| hashes(b).cmp(&hashes(a)))
+}
+
+fn hashes(s: &SpanRef<'_>) -> Vec<Option<i64>> {
+    s.input.iter().chain(&s.output).flatten().map(|i| i.hash).collect()
+}
+
+impl<'a> Graph<'a> {
+    /// Builds the tree of the given rows.
+    pub fn new(rows: &'a [SpanRef<'a>]) -> Self {
+        let mut by_id: HashMap<(&str, &str), usize> = HashMap::with_capacity(rows.len());
+        let mut winners: Vec<&'a SpanRef<'a>> = Vec::with_capacity(rows.len());
+        let mut logs: Vec<&'a SpanRef<'a>> = Vec::new();
+        let mut conflicts = 0;
+        for r in rows {
+            if r.log {
+                logs.push(r);
+                continue;
+            }
+            match by_id.entry((r.trace_id, r.span_id)) {
+                std::collections::hash_map::Entry::Vacant(e) => {
+                    e.insert(winners.len());
+                    winners.push(r);
+                }
+                std::collections::hash_map::Entry::Occupied(e) => {
+                    let w = &mut winners[*e.get()];
+                    conflicts += usize::from(w.name != r.name || w.start != r.start || w.end != r.end);
+                    if prefer(r, w).is_gt() {
+                        *w = r;
+                    }
+                }
+            }
+        }
+        let mut g = Self { conflicts, ..Self::default() };
+        g.nodes = winners
+            .into_iter()
+            .map(|s| Node {
+                s,
+                parent: None,
+                children: Vec::new(),
+                depth: 0,
+                start: s.start.unwrap_or(i64::MIN),
+                end: s.end,
+                input: s.input.clone(),
+                output: s.output.clone(),
+                payloads: s.payloads.clone(),
+                view: s.view,
+                error: s.status == Status::Error,
+                duplicate: false,
+            })
+            .collect();
+        g.link(&by_id);
+        g.join_logs(logs, &by_id);
+        g
+    }
+
+    fn link(&mut self, by_id: &HashMap<(&str, &str), usize>) {
+        let n = self.nodes.len();
+        for i in 0..n {
+            let s = self.nodes[i].s;
+            if let Some(p) = s.parent_id {
+                match by_id.get(&(s.trace_id, p)) {
+                    Some(&p) if p != i => self.nodes[i].parent = Some(p),
+                    Some(_) => self.partial = Some("a span is its own parent"),
+                    None if s.remote_parent => {}
+                    None => self.partial = Some("a parent span is missing"),
+                }
+            }
+            if s.end.is_none() && matches!(s.role, Role::Agent | Role::Inference | Role::Workflow | Role::Tool) {
+                self.partial = self.partial.or(Some("a span has no end"));
+            }
+        }
+        // Every walk up the parents must end: the member of a cycle that starts first becomes a root.
+        let mut state = vec![0u8; n]; // 1: on the path, 2: known to end
+        for i in 0..n {
+            let mut path = Vec::new();
+            let mut at = Some(i);
+            while let Some(x) = at {
+                if state[x] != 0 {
+                    break;
+                }
+                state[x] = 1;
+                path.push(x);
+                at = self.nodes[x].parent;
+            }
+            if let Some(x) = at.filter(|x| state[*x] == 1) {
+                let from = path.iter().position(|p| *p == x).unwrap_or(0);
+                if let Some(first) = path[from..].iter().copied().min_by_key(|p| (self.nodes[*p].s.start, self.nodes[*p].s.span_id)) {
+                    self.nodes[first].parent = None;
+                    self.partial = Some("parents form a circle");
+                }
+            }
+            path.into_iter().for_each(|p| state[p] = 2);
+        }
+        for i in 0..n {
+            if let Some(p) = self.nodes[i].parent {
+                self.nodes[p].children.push(i);
+            }
+        }
+        // Depth and order: parents first, and no child before its parent.
+        let mut stack: Vec<usize> = (0..n).filter(|i| self.nodes[*i].parent.is_none()).collect();
+        while let Some(i) = stack.pop() {
+            let (start, depth) = (self.nodes[i].start, self.nodes[i].depth);
+            for c in self.nodes[i].children.clone() {
+                let node = &mut self.nodes[c];
+                node.depth = depth + 1;
+                node.start = node.start.max(start);
+                stack.push(c);
+            }
+        }
+        let mut order: Vec<usize> = (0..n).collect();
+        order.sort_by(|a, b| self.key(*a).cmp(&self.key(*b)));
+        self.order = order;
+        for i in 0..n {
+            let mut children = std::mem::take(&mut self.nodes[i].children);
+            children.sort_by(|a, b| self.key(*a).cmp(&self.key(*b)));
+            self.nodes[i].children = children;
+        }
+    }
+
+    /// The place of a node in any list: by start, parents first, then by ids.
+    fn key(&self, i: usize) -> (i64, u32, Option<i64>, &'a str, &'a str) {
+        let n = &self.nodes[i];
+        (n.start, n.depth, n.s.start, n.s.trace_id, n.s.span_id)
+    }
+
+    /// Log records carry messages, arguments and judgements that the span lacks.
+    fn join_logs(&mut self, mut logs: Vec<&'a SpanRef<'a>>, by_id: &HashMap<(&str, &str), usize>) {
+        if logs.is_empty() {
+            return;
+        }
+        logs.sort_by(|a, b| (a.trace_id, a.span_id, a.start, a.name).cmp(&(b.trace_id, b.span_id, b.start, b.name)).then_with(|| hashes(a).cmp(&hashes(b))));
+        // The same record twice is once.
+        logs.dedup_by(|a, b| a.trace_id == b.trace_id && a.span_id == b.span_id && a.start == b.start && a.name == b.name && hashes(a) == hashes(b));
+        let mut by_call: HashMap<(&str, &str), usize> = HashMap::new();
+        for (i, n) in self.nodes.iter().enumerate() {
+            if let (Role::Tool, Some(c), true) = (n.s.role, n.s.call_id, n.s.tool.is_some()) {
+                by_call.entry((n.s.trace_id, c)).or_insert(i);
+            }
+        }
+        let had: Vec<(bool, bool)> = self.nodes.iter().map(|n| (n.s.input.is_some(), n.s.output.is_some())).collect();
+        for l in logs {
+            let target = match (l.role, l.call_id) {
+                (Role::Tool, Some(c)) => by_call.get(&(l.trace_id, c)).copied(),
+                _ => by_id.get(&(l.trace_id, l.span_id)).copied(),
+            };
+            let Some(t) = target else { continue };
+            let n = &mut self.nodes[t];
+            if l.role == Role::Tool {
+                let lacks = n.input.as_ref().is_none_or(|i| i.first().is_none_or(|c| c.args == Args::Absent));
+                if lacks {
+                    n.input.clone_from(&l.input);
+                    n.payloads.extend(l.payloads.iter().cloned());
+                }
+                n.error |= l.status == Status::Error;
+                continue;
+            }
+            // Per-message events add up; where the span has the messages itself, they only repeat it.
+            let base_in = n.input.as_ref().map_or(0, |i| i.iter().filter(|x| x.kind != ItemKind::Instructions).count());
+            if !had[t].0
+                && let Some(items) = &l.input
+            {
+                n.input.get_or_insert_default().extend(items.iter().copied());
+                n.payloads.extend(l.payloads.iter().filter(|p| p.source == Source::Input).cloned().map(|mut p| {
+                    p.pos += i32::try_from(base_in).unwrap_or(0);
+                    p
+                }));
+            }
+            if !had[t].1
+                && let Some(items) = &l.output
+            {
+                let base = n.output.as_ref().map_or(0, Vec::len);
+                n.output.get_or_insert_default().extend(items.iter().copied());
+                n.payloads.extend(l.payloads.iter().filter(|p| p.source == Source::Output).cloned().map(|mut p| {
+                    p.pos += i32::try_from(base).unwrap_or(0);
+                    p
+                }));
+            }
+            n.view.cut |= l.view.cut;
+            n.view.masked |= l.view.masked;
+            if had[t] == (false, false) {
+                n.view.lossy = false;
+            }
+        }
+        // Instructions go first, as on spans.
+        for n in &mut self.nodes {
+            if let Some(i) = n.input.as_mut() {
+                i.sort_by_key(|x| x.kind != ItemKind::Instructions);
+            }
+        }
+    }
+
+    /// Ancestors of a node, nearest first.
+    pub fn ancestors(&self, i: usize) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(self.nodes[i].parent, |p| self.nodes[*p].parent)
+    }
+
+    /// True where `inner` lies below `outer`.
+    pub fn is_below(&self, inner: usize, outer: usize) -> bool {
+        self.ancestors(inner).any(|a| a == outer)
+    }
+
+    /// End of a node for ordering: its own, else that of its last child, else its start.
+    pub fn end(&self, i: usize) -> i64 {
+        let n = &self.nodes[i];
+        n.end.unwrap_or_else(|| n.children.iter().filter_map(|c| self.nodes[*c].end).max().unwrap_or(n.start)).max(n.start)
+    }
+}

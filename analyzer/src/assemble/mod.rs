@@ -1,0 +1,121 @@
+//! Assembly: from the spans of one task to what happened. Pure, no I/O; the same rows in any order give
+//! the same result.
+//!
+//! | module | step |
+//! |---|---|
+//! | `graph` | each span once, log records joined, the tree |
+//! | `inference` | model calls, each once |
+//! | `runs` | which agent ran each thing |
+//! | `calls` | tool calls: request, span and result joined |
+//! | `intents`, `transfers` | what asked for a transfer, who took it |
+//! | `context`, `constraints`, `repeats`, `bounces` | what each transfer carried and cost |
+//! | `emit` | rows of the tables |
+
+mod bounces;
+mod calls;
+mod constraints;
+mod context;
+mod emit;
+mod graph;
+mod inference;
+mod intents;
+mod repeats;
+mod runs;
+mod transfers;
+
+use std::collections::HashMap;
+
+use baton_record::config::{Config, Mutating};
+use baton_record::constraint::ConstraintKind;
+use baton_record::prints::{PrintKey, phrase_shingles};
+use baton_record::schema::SpanRef;
+
+use crate::tables::Tables;
+
+/// A rule of the policy catalogue, ready for matching.
+#[derive(Debug, Clone)]
+pub struct PolicyRule {
+    /// Id.
+    pub id: String,
+    /// Hash.
+    pub hash: String,
+    /// A wish.
+    pub soft: bool,
+    /// What a text must hold.
+    pub shingles: Vec<u32>,
+    /// Slugs of the agents it binds; empty: everyone.
+    pub agents: Vec<String>,
+}
+
+/// What assembly needs of the configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// The key under which the rows were fingerprinted.
+    pub key: PrintKey,
+    /// Tools that change something.
+    pub mutating: Vec<Mutating>,
+    /// Slugs of tools whose repeats mean nothing.
+    pub volatile: Vec<String>,
+    /// The policy catalogue.
+    pub policies: Vec<PolicyRule>,
+}
+
+impl Rules {
+    /// From a configuration and the key of the rows.
+    pub fn new(config: &Config, key: PrintKey) -> Self {
+        let policies = config
+            .policies
+            .iter()
+            .map(|p| PolicyRule {
+                id: p.constraint.id.clone(),
+                hash: p.constraint.hash.clone(),
+                soft: p.constraint.kind == ConstraintKind::Soft,
+                shingles: p.constraint.text.as_deref().map(|t| phrase_shingles(key, t)).unwrap_or_default(),
+                agents: p.agents.clone(),
+            })
+            .collect();
+        Self { key, mutating: config.mutating.clone(), volatile: config.volatile.clone(), policies }
+    }
+}
+
+/// Assembles one group of traces: usually one task, more where a trace carries several `baton.task.id`s.
+pub fn assemble(rules: &Rules, rows: &[SpanRef<'_>], out: &mut Tables) {
+    let mut ids: Vec<&str> = rows.iter().filter_map(|r| r.task_id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    if ids.len() <= 1 {
+        emit::task(rules, rows, ids.first().copied(), out);
+        return;
+    }
+    // Each span belongs to the task it names, else to its nearest ancestor's, else to the first of its trace.
+    let by_id: HashMap<(&str, &str), usize> = rows.iter().enumerate().filter(|(_, r)| !r.log).map(|(i, r)| ((r.trace_id, r.span_id), i)).collect();
+    let mut first: HashMap<&str, (Option<i64>, &str)> = HashMap::new();
+    for r in rows {
+        if let Some(t) = r.task_id {
+            let e = first.entry(r.trace_id).or_insert((r.start, t));
+            if (r.start, t) < *e {
+                *e = (r.start, t);
+            }
+        }
+    }
+    let task_of = |r: &SpanRef<'_>| -> Option<String> {
+        let mut at = by_id.get(&(r.trace_id, r.span_id)).copied();
+        for _ in 0..rows.len() {
+            let Some(i) = at else { break };
+            if let Some(t) = rows[i].task_id {
+                return Some(t.to_owned());
+            }
+            at = rows[i].parent_id.and_then(|p| by_id.get(&(rows[i].trace_id, p)).copied());
+        }
+        first.get(r.trace_id).map(|(_, t)| (*t).to_owned())
+    };
+    let mut parts: std::collections::BTreeMap<String, Vec<SpanRef<'_>>> = std::collections::BTreeMap::new();
+    for r in rows {
+        if let Some(t) = task_of(r) {
+            parts.entry(t).or_default().push(r.clone());
+        }
+    }
+    for (id, part) in &parts {
+        emit::task(rules, part, Some(id), out);
+    }
+}

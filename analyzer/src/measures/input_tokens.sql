@@ -1,0 +1,3 @@
+-- Input tokens of all model calls of a task, each call once. METRICS section 5.
+SELECT task_id AS id, NOT partial AS rated, input_tokens AS numerator, 1 AS denominator, CASE WHEN input_tokens IS NULL THEN 'no model call gives its usage' END AS unknown
+FROM tasks

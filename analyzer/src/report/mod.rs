@@ -1,0 +1,9 @@
+//! Reports: JSON, terminal, Markdown, and the story of one task.
+
+pub mod json;
+
+/// A time as RFC 3339 in UTC with nanoseconds.
+pub fn rfc3339(ns: i64) -> String {
+    use datafusion::arrow::temporal_conversions::timestamp_ns_to_datetime;
+    timestamp_ns_to_datetime(ns).map_or_else(String::new, |t| t.format("%Y-%m-%dT%H:%M:%S%.9fZ").to_string())
+}

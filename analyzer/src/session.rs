@@ -1,0 +1,263 @@
+//! A store opened for questions: assembled tables and SQL over them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use baton_record::config::Config;
+use baton_record::prints::PrintKey;
+use baton_record::schema;
+use datafusion::arrow::array::{ArrayRef, RecordBatch, StringViewArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::datasource::MemTable;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::basic::{Compression, ZstdLevel};
+use datafusion::parquet::file::properties::WriterProperties;
+use datafusion::parquet::file::reader::FileReader;
+use datafusion::parquet::file::serialized_reader::SerializedFileReader;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use futures::StreamExt;
+
+use crate::assemble::Rules;
+use crate::group::{self, Grouping};
+use crate::plan::{AssembleExec, TASK_KEY, rows_of};
+use crate::tables;
+
+/// Why a store could not be opened or a question not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no store.
+    #[error("{0}: no store here (no folder `spans`)")]
+    NoStore(PathBuf),
+    /// A file of another layout.
+    #[error("{path}: written in layout {found}, this version reads layout {}", schema::VERSION)]
+    Layout {
+        /// The file.
+        path: PathBuf,
+        /// Its layout.
+        found: String,
+    },
+    /// The file system said no.
+    #[error("{path}: {source}")]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// The engine failed, or the question is wrong.
+    #[error("{}", plain(.0))]
+    Engine(#[from] DataFusionError),
+    /// A column did not fit (a defect).
+    #[error(transparent)]
+    Arrow(#[from] datafusion::arrow::error::ArrowError),
+    /// A file could not be read or written.
+    #[error(transparent)]
+    Parquet(#[from] datafusion::parquet::errors::ParquetError),
+}
+
+/// The engine's message without its class in front.
+fn plain(e: &DataFusionError) -> String {
+    e.strip_backtrace().lines().next().unwrap_or_default().to_owned()
+}
+
+/// Result of this module.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Settings of a session.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Memory of the query engine in bytes; beyond it spills to disk.
+    pub memory: usize,
+    /// Partitions worked on at once.
+    pub partitions: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { memory: 1 << 30, partitions: std::thread::available_parallelism().map_or(2, std::num::NonZero::get) }
+    }
+}
+
+/// A store opened for questions.
+pub struct Session {
+    ctx: SessionContext,
+    key: PrintKey,
+    partitions: usize,
+    files: Vec<PathBuf>,
+    /// Where the assembled tables are.
+    tables: PathBuf,
+}
+
+impl Session {
+    /// Opens a store folder and assembles its tables into `tables`, a folder that this session may fill.
+    ///
+    /// # Errors
+    /// Where there is no store, a file cannot be read, or the disk is full.
+    pub async fn open(store: &Path, tables: &Path, config: &Config, limits: Limits) -> Result<Self> {
+        let spans = store.join("spans");
+        if !spans.is_dir() {
+            return Err(Error::NoStore(store.to_owned()));
+        }
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(FairSpillPool::new(limits.memory))).build_arc()?;
+        let mut settings = SessionConfig::new().with_target_partitions(limits.partitions).with_information_schema(true);
+        // Names and texts from traces keep their bytes; nothing is collected that a question does not ask for.
+        settings.options_mut().execution.collect_statistics = false;
+        settings.options_mut().execution.parquet.pushdown_filters = true;
+        let ctx = SessionContext::new_with_config_rt(settings, runtime);
+        let key = read_key(store)?;
+        let mut files = Vec::new();
+        list(&spans, &mut files)?;
+        files.sort();
+        for f in &files {
+            check_layout(f)?;
+        }
+        let s = Self { ctx, key, partitions: limits.partitions, files, tables: tables.to_owned() };
+        s.register_spans().await?;
+        s.assemble(config).await?;
+        s.register_tables().await?;
+        Ok(s)
+    }
+
+    /// The query engine, with `spans` and all tables registered.
+    pub fn context(&self) -> &SessionContext {
+        &self.ctx
+    }
+
+    /// The folder that holds the assembled tables, one folder of Parquet files each.
+    pub fn tables(&self) -> &Path {
+        &self.tables
+    }
+
+    /// Runs a query and collects its answer.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub async fn query(&self, sql: &str) -> Result<Vec<RecordBatch>> {
+        Ok(self.ctx.sql(sql).await?.collect().await?)
+    }
+
+    async fn register_spans(&self) -> Result<()> {
+        if self.files.is_empty() {
+            let empty = RecordBatch::new_empty(schema::schema());
+            self.ctx.register_table("spans", Arc::new(MemTable::try_new(schema::schema(), vec![vec![empty]])?))?;
+            return Ok(());
+        }
+        let paths: Vec<String> = self.files.iter().map(|f| f.display().to_string()).collect();
+        let fields = schema::schema();
+        let df = self.ctx.read_parquet(paths, ParquetReadOptions::default().schema(&fields)).await?;
+        self.ctx.register_table("spans", df.into_view())?;
+        Ok(())
+    }
+
+    /// The task of each trace that is not a task of its own.
+    async fn groups(&self) -> Result<Vec<(String, String)>> {
+        let mut grouping = Grouping::default();
+        let mut stream = self.ctx.sql(group::SQL).await?.execute_stream().await?;
+        while let Some(batch) = stream.next().await {
+            grouping.add(&batch?);
+        }
+        Ok(grouping.finish())
+    }
+
+    async fn assemble(&self, config: &Config) -> Result<()> {
+        let groups = self.groups().await?;
+        let sql = if groups.is_empty() {
+            format!("SELECT *, trace_id AS {TASK_KEY} FROM spans")
+        } else {
+            let (traces, keys): (StringViewArray, StringViewArray) = (groups.iter().map(|(t, _)| Some(t.as_str())).collect(), groups.iter().map(|(_, k)| Some(k.as_str())).collect());
+            let fields = Arc::new(Schema::new(vec![Field::new("grouped_trace", DataType::Utf8View, false), Field::new("grouped_key", DataType::Utf8View, false)]));
+            let batch = RecordBatch::try_new(fields.clone(), vec![Arc::new(traces) as ArrayRef, Arc::new(keys)])?;
+            self.ctx.register_table("trace_groups", Arc::new(MemTable::try_new(fields, vec![vec![batch]])?))?;
+            format!("SELECT s.*, COALESCE(g.grouped_key, s.trace_id) AS {TASK_KEY} FROM spans s LEFT JOIN trace_groups g ON g.grouped_trace = s.trace_id")
+        };
+        let input = self.ctx.sql(&sql).await?.create_physical_plan().await?;
+        let rules = Arc::new(Rules::new(config, self.key));
+        let plan = AssembleExec::over(input, self.partitions, rules)?;
+        let n = self.partitions.max(1);
+        let mut work = tokio::task::JoinSet::new();
+        let plan: Arc<dyn ExecutionPlan> = Arc::new(plan);
+        for p in 0..n {
+            let stream = plan.execute(p, self.ctx.task_ctx())?;
+            let dir = self.tables.clone();
+            work.spawn(write_partition(stream, dir, p));
+        }
+        while let Some(done) = work.join_next().await {
+            done.map_err(|e| DataFusionError::Execution(e.to_string()))??;
+        }
+        let _ = self.ctx.deregister_table("trace_groups");
+        Ok(())
+    }
+
+    async fn register_tables(&self) -> Result<()> {
+        for (name, fields) in tables::all() {
+            let dir = self.tables.join(name);
+            let fields = tables::schema_of(&fields);
+            self.ctx.register_parquet(name, format!("{}/", dir.display()), ParquetReadOptions::default().schema(&fields)).await?;
+        }
+        Ok(())
+    }
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
+    move |source| Error::Io { path: path.to_owned(), source }
+}
+
+fn read_key(store: &Path) -> Result<PrintKey> {
+    let path = store.join("key");
+    match fs::read_to_string(&path) {
+        Ok(t) => PrintKey::from_hex(&t).ok_or_else(|| Error::Io { path, source: std::io::Error::other("holds no key of 32 hex digits") }),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(PrintKey::default()),
+        Err(e) => Err(io(&path)(e)),
+    }
+}
+
+fn list(dir: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(dir).map_err(io(dir))? {
+        let path = entry.map_err(io(dir))?.path();
+        if path.is_dir() {
+            list(&path, out)?;
+        } else if path.extension().is_some_and(|e| e == "parquet") {
+            out.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn check_layout(path: &Path) -> Result<()> {
+    let file = fs::File::open(path).map_err(io(path))?;
+    let reader = SerializedFileReader::new(file)?;
+    let found = reader.metadata().file_metadata().key_value_metadata().and_then(|kv| kv.iter().find(|k| k.key == schema::VERSION_KEY)).and_then(|k| k.value.clone());
+    match found.as_deref() {
+        Some(schema::VERSION) => Ok(()),
+        other => Err(Error::Layout { path: path.to_owned(), found: other.unwrap_or("none").to_owned() }),
+    }
+}
+
+/// Writes the rows of one partition, a file per table; a table without rows gets an empty file.
+async fn write_partition(mut stream: datafusion::execution::SendableRecordBatchStream, dir: PathBuf, partition: usize) -> Result<()> {
+    let mut writers = Vec::new();
+    for (name, fields) in tables::all() {
+        let folder = dir.join(name);
+        fs::create_dir_all(&folder).map_err(io(&folder))?;
+        let path = folder.join(format!("{partition:05}.parquet"));
+        let file = fs::File::create(&path).map_err(io(&path))?;
+        let properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?)).set_created_by("baton".to_owned()).build();
+        writers.push(ArrowWriter::try_new(std::io::BufWriter::new(file), tables::schema_of(&fields), Some(properties))?);
+    }
+    while let Some(batch) = stream.next().await {
+        for (w, rows) in writers.iter_mut().zip(rows_of(&batch?)) {
+            if rows.num_rows() > 0 {
+                w.write(&rows)?;
+            }
+        }
+    }
+    for w in writers {
+        w.close()?;
+    }
+    Ok(())
+}
