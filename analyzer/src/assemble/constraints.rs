@@ -49,11 +49,23 @@ pub(super) struct Constraints {
 #[derive(Default)]
 pub(super) struct Tracker {
     active: Vec<Active>,
+    /// Stated in transfers of the turn under way: in force for what comes after it, not for its siblings.
+    stated: Vec<Active>,
+    turn: Option<usize>,
 }
 
 impl Tracker {
     /// Judges one transfer and takes over what it states.
     pub(super) fn step(&mut self, rules: &Rules, g: &Graph<'_>, runs: &Runs<'_>, infs: &[Inference<'_>], t: &Transfer<'_>, receiver: Option<usize>, payload_unknown: Option<&'static str>) -> Constraints {
+        if t.sender.is_none() || t.sender != self.turn {
+            for s in std::mem::take(&mut self.stated) {
+                match self.active.iter_mut().find(|a| a.id == s.id || a.hash == s.hash) {
+                    Some(a) => a.held = true,
+                    None => self.active.push(s),
+                }
+            }
+            self.turn = t.sender;
+        }
         self.from_state(rules, t, infs);
         let receiver_inf = receiver.map(|k| &infs[k]);
         let told = t.to_run.and_then(|r| received(g, runs, r));
@@ -99,12 +111,7 @@ impl Tracker {
         // What this transfer states is in force from now on; what it retires is not.
         self.active.retain(|a| !retired.iter().any(|r| r.id == a.id || r.hash == a.hash));
         if t.outcome == "accepted" {
-            for c in stated {
-                match self.active.iter_mut().find(|a| a.id == c.id || a.hash == c.hash) {
-                    Some(a) => a.held = true,
-                    None => self.active.push(Active { id: c.id.to_owned(), hash: c.hash.to_owned(), soft: c.soft, shingles: unpack_u32(c.shingles), held: true }),
-                }
-            }
+            self.stated.extend(stated.into_iter().map(|c| Active { id: c.id.to_owned(), hash: c.hash.to_owned(), soft: c.soft, shingles: unpack_u32(c.shingles), held: true }));
         }
         out
     }

@@ -693,7 +693,7 @@ impl Task<'_> {
             (!known.is_empty()).then(|| known.iter().sum::<i64>())
         };
         let named = !agents.is_empty();
-        let bounces = named.then_some(self.bounces.len() as i64);
+        let bounces = (named || !self.transfers.is_empty()).then_some(self.bounces.len() as i64);
         let completed = self.completed();
         let redone = self.redone(&|tool| self.key.ident(tool));
         let accepted: Vec<usize> = (0..self.transfers.len()).filter(|i| self.transfers[*i].outcome == "accepted").collect();

@@ -424,8 +424,7 @@ impl<'a> Builder<'_, 'a> {
             if !(nested[r] && self.runs[r].inferences.is_empty() && self.runs[r].tools.is_empty()) {
                 continue;
             }
-            let (outer, via, scope) = (self.runs[r].parent_run, self.runs[r].via, self.runs[r].scope);
-            let _ = scope;
+            let (outer, via) = (self.runs[r].parent_run, self.runs[r].via);
             for x in 0..n {
                 if self.runs[x].parent_run == Some(r) {
                     self.runs[x].parent_run = outer;
@@ -433,6 +432,24 @@ impl<'a> Builder<'_, 'a> {
                 }
             }
             self.runs[r].merged = Some(usize::MAX);
+        }
+        // An agent's span beside the span that holds its work (two layers of one instrumentation, a caller's client span and
+        // the agent's own): one run.
+        for r in 0..n {
+            let bare = |x: &Run<'_>| x.inferences.is_empty() && x.tools.is_empty() && x.merged.is_none() && x.slug.is_some();
+            if !bare(&self.runs[r]) {
+                continue;
+            }
+            let double = (0..n).find(|x| {
+                let (a, b) = (&self.runs[r], &self.runs[*x]);
+                *x != r && b.merged.is_none() && !(bare(b) && *x > r) && a.slug == b.slug && a.parent_run == b.parent_run && a.via == b.via && a.start <= b.end && b.start <= a.end
+            });
+            if let Some(x) = double {
+                self.runs[r].merged = Some(x);
+                let (start, end) = (self.runs[r].start, self.runs[r].end);
+                self.runs[x].start = self.runs[x].start.min(start);
+                self.runs[x].end = self.runs[x].end.max(end);
+            }
         }
         for run in &mut self.runs {
             run.tools.sort_by_key(|t| self.g.nodes[*t].start);

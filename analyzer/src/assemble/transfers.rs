@@ -390,9 +390,27 @@ impl<'a> Matcher<'_, 'a> {
         self.runs.runs[r].agent.map(str::to_owned).or_else(|| self.by_run[r].and_then(|x| self.intents[x].target.as_ref()).map(|(t, _)| t.clone()))
     }
 
-    /// The run's own name for a target that ran under another spelling.
-    fn spelled(&self, target: &(String, String)) -> String {
-        self.runs.runs.iter().find(|r| r.slug.as_ref() == Some(&target.1)).and_then(|r| r.agent).map_or_else(|| target.0.clone(), str::to_owned)
+    /// A target as its own spans or the SDK spell it; else in the spelling of the sender, since a tool's name has
+    /// lost capitals and spaces.
+    fn spelled(&self, x: &Intent<'a>, target: &(String, String)) -> String {
+        if let Some(a) = self.runs.runs.iter().find(|r| r.slug.as_ref() == Some(&target.1)).and_then(|r| r.agent) {
+            return a.to_owned();
+        }
+        if let Some(a) = self.intents.iter().filter_map(|i| i.explicit).flat_map(|h| h.requested.iter().chain(&h.to)).find(|a| slug(a) == target.1) {
+            return (*a).to_owned();
+        }
+        let sender = self.sender_name(x).unwrap_or_default();
+        let words = || target.1.split('_').filter(|w| !w.is_empty());
+        if target.0 != target.1 {
+            return target.0.clone();
+        }
+        if sender.contains(' ') && sender.starts_with(char::is_uppercase) {
+            return words().map(|w| capital(w)).collect::<Vec<_>>().join(" ");
+        }
+        if sender.contains('-') && !sender.contains('_') {
+            return words().collect::<Vec<_>>().join("-");
+        }
+        target.0.clone()
     }
 
     fn sender_name(&self, x: &Intent<'a>) -> Option<String> {
@@ -444,6 +462,10 @@ impl<'a> Matcher<'_, 'a> {
         if x.taken_by.is_none() && ambiguous.is_none() && (x.weak || !x.sure) {
             return None;
         }
+        // A delegation that only a message asks for, with neither a span nor a result: not known to have been made.
+        if x.taken_by.is_none() && x.returns && x.nodes.is_empty() && x.call.is_some_and(|c| !self.calls[c].answered) {
+            return None;
+        }
         let refused = x.taken_by.is_none() && self.same_turn(i).any(|y| self.intents[y].taken_by.is_some() || self.ambiguous.iter().any(|(z, _)| *z == y));
         // A fan-out: the same call reached other receivers.
         let siblings_taken = x.taken_by.is_none() && x.call.is_some() && self.intents.iter().enumerate().any(|(y, o)| y != i && o.call == x.call && o.taken_by.is_some());
@@ -459,7 +481,7 @@ impl<'a> Matcher<'_, 'a> {
         let to_name = match (x.taken_by, ambiguous) {
             (Some(r), _) => self.name_of(r),
             (None, Some(_)) => None,
-            _ => x.target.as_ref().map(|t| self.spelled(t)),
+            _ => x.target.as_ref().map(|t| self.spelled(x, t)),
         };
         let explicit_ends = x.explicit.is_some_and(|h| !h.to.is_empty());
         let confidence = match (x.taken_by, ambiguous) {
@@ -516,4 +538,9 @@ impl<'a> Matcher<'_, 'a> {
         }
         "pass_control"
     }
+}
+
+fn capital(word: &str) -> String {
+    let mut c = word.chars();
+    c.next().map(|f| f.to_uppercase().chain(c).collect()).unwrap_or_default()
 }
