@@ -51,7 +51,12 @@ pub async fn totals(session: &Session) -> Result<Vec<Total>> {
         let int = |name: &str| row.as_ref().and_then(|r| r.int(name)).unwrap_or(0);
         let denominator = int("denominator");
         let numerator = row.as_ref().and_then(|r| r.int("numerator")).map(|n| n as f64 * m.scale);
-        out.push(Total { measure: m, numerator: numerator.filter(|_| denominator > 0), denominator, unknown: int("unknown") });
+        out.push(Total {
+            measure: m,
+            numerator: numerator.filter(|_| denominator > 0),
+            denominator,
+            unknown: int("unknown"),
+        });
     }
     Ok(out)
 }
@@ -114,7 +119,9 @@ impl Rows {
             let mut columns = HashMap::new();
             for (f, c) in b.schema().fields().iter().zip(b.columns()) {
                 let c = match c.data_type() {
-                    DataType::Utf8 | DataType::LargeUtf8 | DataType::Dictionary(..) => cast(c, &DataType::Utf8View)?,
+                    DataType::Utf8 | DataType::LargeUtf8 | DataType::Dictionary(..) => {
+                        cast(c, &DataType::Utf8View)?
+                    }
                     t if t.is_integer() && *t != DataType::Int64 => cast(c, &DataType::Int64)?,
                     _ => c.clone(),
                 };
@@ -200,7 +207,8 @@ impl<'a> Row<'a> {
     /// A time in nanoseconds.
     pub fn time(&self, name: &str) -> Option<i64> {
         let c = self.column(name)?;
-        matches!(c.data_type(), DataType::Timestamp(..)).then(|| c.as_primitive::<TimestampNanosecondType>().value(self.i))
+        matches!(c.data_type(), DataType::Timestamp(..))
+            .then(|| c.as_primitive::<TimestampNanosecondType>().value(self.i))
     }
 
     /// A list of texts.

@@ -42,12 +42,39 @@ fn hash(s: &str) -> u64 {
 impl Grouping {
     /// Takes a batch of [`SQL`].
     pub fn add(&mut self, batch: &RecordBatch) {
-        let text = |name: &str| batch.column_by_name(name).map(|c| datafusion::arrow::compute::cast(c, &datafusion::arrow::datatypes::DataType::Utf8View)).and_then(Result::ok);
-        let (Some(trace), Some(span), Some(role), Some(conversation), Some(task), Some(response)) = (text("trace_id"), text("span_id"), text("role"), text("conversation_id"), text("task_id"), text("response_id")) else { return };
-        let (Some(root), Some(start)) = (batch.column_by_name("root"), batch.column_by_name("start")) else { return };
-        let (trace, span, role, conversation, task, response) = (trace.as_string_view(), span.as_string_view(), role.as_string_view(), conversation.as_string_view(), task.as_string_view(), response.as_string_view());
+        let text = |name: &str| {
+            batch
+                .column_by_name(name)
+                .map(|c| {
+                    datafusion::arrow::compute::cast(c, &datafusion::arrow::datatypes::DataType::Utf8View)
+                })
+                .and_then(Result::ok)
+        };
+        let (Some(trace), Some(span), Some(role), Some(conversation), Some(task), Some(response)) = (
+            text("trace_id"),
+            text("span_id"),
+            text("role"),
+            text("conversation_id"),
+            text("task_id"),
+            text("response_id"),
+        ) else {
+            return;
+        };
+        let (Some(root), Some(start)) = (batch.column_by_name("root"), batch.column_by_name("start")) else {
+            return;
+        };
+        let (trace, span, role, conversation, task, response) = (
+            trace.as_string_view(),
+            span.as_string_view(),
+            role.as_string_view(),
+            conversation.as_string_view(),
+            task.as_string_view(),
+            response.as_string_view(),
+        );
         let (root, start) = (root.as_boolean(), start.as_primitive::<TimestampNanosecondType>());
-        let opt = |a: &datafusion::arrow::array::StringViewArray, i: usize| a.is_valid(i).then(|| a.value(i).to_owned());
+        let opt = |a: &datafusion::arrow::array::StringViewArray, i: usize| {
+            a.is_valid(i).then(|| a.value(i).to_owned())
+        };
         for i in 0..batch.num_rows() {
             let id = trace.value(i);
             let k = match self.by_id.get(id) {
@@ -62,7 +89,9 @@ impl Grouping {
             let at = if start.is_valid(i) { start.value(i) } else { i64::MAX };
             let kind = role.value(i);
             let conv = opt(conversation, i);
-            if root.value(i) && t.root.as_ref().is_none_or(|(s, id, ..)| (at, span.value(i)) < (*s, id.as_str())) {
+            if root.value(i)
+                && t.root.as_ref().is_none_or(|(s, id, ..)| (at, span.value(i)) < (*s, id.as_str()))
+            {
                 t.root = Some((at, span.value(i).to_owned(), kind != "other", conv.clone()));
             }
             if let Some(c) = conv
@@ -132,7 +161,15 @@ impl Grouping {
             if t.shows_more || t.unknown_response || t.responses.is_empty() {
                 continue;
             }
-            let others: Vec<Option<usize>> = t.responses.iter().map(|r| by_response.get(r).and_then(|v| v.iter().copied().filter(|o| *o != k).max_by_key(|o| self.traces[*o].shows_more))).collect();
+            let others: Vec<Option<usize>> = t
+                .responses
+                .iter()
+                .map(|r| {
+                    by_response.get(r).and_then(|v| {
+                        v.iter().copied().filter(|o| *o != k).max_by_key(|o| self.traces[*o].shows_more)
+                    })
+                })
+                .collect();
             if others.iter().all(Option::is_some) {
                 others.into_iter().flatten().for_each(|o| union(&mut parent, o, k));
             }

@@ -3,9 +3,9 @@
 pub mod assemble;
 pub mod tables;
 
-pub mod group;
-pub mod plan;
-pub mod session;
 pub mod evaluate;
+pub mod group;
 pub mod measures;
+pub mod plan;
 pub mod report;
+pub mod session;

@@ -20,12 +20,17 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
+};
 use datafusion::physical_plan::expressions::Column;
-use datafusion::physical_plan::execution_plan::{Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{InputDistributionRequirements, DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties,
+    InputDistributionRequirements, Partitioning, PlanProperties,
+};
 use futures::StreamExt;
 
 use crate::assemble::{Rules, assemble};
@@ -47,7 +52,12 @@ pub struct AssembleExec {
 }
 
 fn output_schema() -> SchemaRef {
-    let fields: Vec<Field> = tables::all().into_iter().map(|(name, f)| Field::new(name, DataType::List(Arc::new(Field::new("item", DataType::Struct(f), true))), false)).collect();
+    let fields: Vec<Field> = tables::all()
+        .into_iter()
+        .map(|(name, f)| {
+            Field::new(name, DataType::List(Arc::new(Field::new("item", DataType::Struct(f), true))), false)
+        })
+        .collect();
     Arc::new(Schema::new(fields))
 }
 
@@ -55,7 +65,12 @@ impl AssembleExec {
     /// The operator over an input that meets its requirements.
     pub fn new(input: Arc<dyn ExecutionPlan>, rules: Arc<Rules>) -> Self {
         let schema = output_schema();
-        let properties = PlanProperties::new(EquivalenceProperties::new(schema.clone()), Partitioning::UnknownPartitioning(input.output_partitioning().partition_count()), EmissionType::Incremental, Boundedness::Bounded);
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema.clone()),
+            Partitioning::UnknownPartitioning(input.output_partitioning().partition_count()),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
         Self { input, rules, schema, properties: Arc::new(properties) }
     }
 
@@ -65,7 +80,10 @@ impl AssembleExec {
     /// Where the input has no column `task_key`.
     pub fn over(input: Arc<dyn ExecutionPlan>, partitions: usize, rules: Arc<Rules>) -> Result<Self> {
         let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new_with_schema(TASK_KEY, &input.schema())?);
-        let parted: Arc<dyn ExecutionPlan> = Arc::new(RepartitionExec::try_new(input, Partitioning::Hash(vec![key.clone()], partitions.max(1)))?);
+        let parted: Arc<dyn ExecutionPlan> = Arc::new(RepartitionExec::try_new(
+            input,
+            Partitioning::Hash(vec![key.clone()], partitions.max(1)),
+        )?);
         let Some(ordering) = LexOrdering::new([PhysicalSortExpr::new_default(key)]) else {
             return Err(DataFusionError::Internal("no ordering".to_owned()));
         };
@@ -94,30 +112,52 @@ impl ExecutionPlan for AssembleExec {
     }
 
     fn input_distribution_requirements(&self) -> InputDistributionRequirements {
-        let key = Column::new_with_schema(TASK_KEY, &self.input.schema()).map(|c| Arc::new(c) as Arc<dyn PhysicalExpr>);
-        InputDistributionRequirements::new(vec![key.map_or(Distribution::SinglePartition, |k| Distribution::HashPartitioned(vec![k]))])
+        let key = Column::new_with_schema(TASK_KEY, &self.input.schema())
+            .map(|c| Arc::new(c) as Arc<dyn PhysicalExpr>);
+        InputDistributionRequirements::new(vec![
+            key.map_or(Distribution::SinglePartition, |k| Distribution::HashPartitioned(vec![k])),
+        ])
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         vec![&self.input]
     }
 
-    fn apply_expressions(&self, _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>) -> Result<TreeNodeRecursion> {
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    fn replace_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>, _: ReplaceChildrenOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let child = children.pop().ok_or_else(|| DataFusionError::Internal("AssembleExec has one child".to_owned()))?;
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let child = children
+            .pop()
+            .ok_or_else(|| DataFusionError::Internal("AssembleExec has one child".to_owned()))?;
         Ok(Arc::new(Self::new(child, self.rules.clone())))
     }
 
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let input = self.input.execute(partition, context)?;
-        let state = State { input, rules: self.rules.clone(), schema: self.schema.clone(), pending: Vec::new(), tables: Tables::default(), done: false };
+        let state = State {
+            input,
+            rules: self.rules.clone(),
+            schema: self.schema.clone(),
+            pending: Vec::new(),
+            tables: Tables::default(),
+            done: false,
+        };
         let stream = futures::stream::unfold(state, |mut s| async move {
             match s.next().await {
                 Ok(Some(batch)) => Some((Ok(batch), s)),
@@ -212,7 +252,12 @@ impl State {
             .map(|b| {
                 let rows = StructArray::from(b);
                 let field = Arc::new(Field::new("item", rows.data_type().clone(), true));
-                Arc::new(ListArray::new(field, OffsetBuffer::from_lengths([rows.len()]), Arc::new(rows), None)) as ArrayRef
+                Arc::new(ListArray::new(
+                    field,
+                    OffsetBuffer::from_lengths([rows.len()]),
+                    Arc::new(rows),
+                    None,
+                )) as ArrayRef
             })
             .collect();
         Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
@@ -220,12 +265,18 @@ impl State {
 }
 
 fn keys(batch: &RecordBatch) -> Result<datafusion::arrow::array::StringViewArray> {
-    let c = batch.column_by_name(TASK_KEY).ok_or_else(|| DataFusionError::Internal(format!("no column {TASK_KEY}")))?;
+    let c = batch
+        .column_by_name(TASK_KEY)
+        .ok_or_else(|| DataFusionError::Internal(format!("no column {TASK_KEY}")))?;
     let c = datafusion::arrow::compute::cast(c, &DataType::Utf8View)?;
     Ok(c.as_string_view().clone())
 }
 
 /// Takes a batch of [`AssembleExec`] apart: the rows of each table, in the order of [`tables::all`].
 pub fn rows_of(batch: &RecordBatch) -> Vec<RecordBatch> {
-    batch.columns().iter().map(|c| RecordBatch::from(c.as_list::<i32>().values().as_struct().clone())).collect()
+    batch
+        .columns()
+        .iter()
+        .map(|c| RecordBatch::from(c.as_list::<i32>().values().as_struct().clone()))
+        .collect()
 }

@@ -79,7 +79,10 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory: 1 << 30, partitions: std::thread::available_parallelism().map_or(2, std::num::NonZero::get) }
+        Self {
+            memory: 1 << 30,
+            partitions: std::thread::available_parallelism().map_or(2, std::num::NonZero::get),
+        }
     }
 }
 
@@ -103,8 +106,11 @@ impl Session {
         if !spans.is_dir() {
             return Err(Error::NoStore(store.to_owned()));
         }
-        let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(FairSpillPool::new(limits.memory))).build_arc()?;
-        let mut settings = SessionConfig::new().with_target_partitions(limits.partitions).with_information_schema(true);
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(FairSpillPool::new(limits.memory)))
+            .build_arc()?;
+        let mut settings =
+            SessionConfig::new().with_target_partitions(limits.partitions).with_information_schema(true);
         // Names and texts from traces keep their bytes; nothing is collected that a question does not ask for.
         settings.options_mut().execution.collect_statistics = false;
         settings.options_mut().execution.parquet.pushdown_filters = true;
@@ -144,7 +150,8 @@ impl Session {
     async fn register_spans(&self) -> Result<()> {
         if self.files.is_empty() {
             let empty = RecordBatch::new_empty(schema::schema());
-            self.ctx.register_table("spans", Arc::new(MemTable::try_new(schema::schema(), vec![vec![empty]])?))?;
+            self.ctx
+                .register_table("spans", Arc::new(MemTable::try_new(schema::schema(), vec![vec![empty]])?))?;
             return Ok(());
         }
         let paths: Vec<String> = self.files.iter().map(|f| f.display().to_string()).collect();
@@ -169,11 +176,21 @@ impl Session {
         let sql = if groups.is_empty() {
             format!("SELECT *, trace_id AS {TASK_KEY} FROM spans")
         } else {
-            let (traces, keys): (StringViewArray, StringViewArray) = (groups.iter().map(|(t, _)| Some(t.as_str())).collect(), groups.iter().map(|(_, k)| Some(k.as_str())).collect());
-            let fields = Arc::new(Schema::new(vec![Field::new("grouped_trace", DataType::Utf8View, false), Field::new("grouped_key", DataType::Utf8View, false)]));
-            let batch = RecordBatch::try_new(fields.clone(), vec![Arc::new(traces) as ArrayRef, Arc::new(keys)])?;
-            self.ctx.register_table("trace_groups", Arc::new(MemTable::try_new(fields, vec![vec![batch]])?))?;
-            format!("SELECT s.*, COALESCE(g.grouped_key, s.trace_id) AS {TASK_KEY} FROM spans s LEFT JOIN trace_groups g ON g.grouped_trace = s.trace_id")
+            let (traces, keys): (StringViewArray, StringViewArray) = (
+                groups.iter().map(|(t, _)| Some(t.as_str())).collect(),
+                groups.iter().map(|(_, k)| Some(k.as_str())).collect(),
+            );
+            let fields = Arc::new(Schema::new(vec![
+                Field::new("grouped_trace", DataType::Utf8View, false),
+                Field::new("grouped_key", DataType::Utf8View, false),
+            ]));
+            let batch =
+                RecordBatch::try_new(fields.clone(), vec![Arc::new(traces) as ArrayRef, Arc::new(keys)])?;
+            self.ctx
+                .register_table("trace_groups", Arc::new(MemTable::try_new(fields, vec![vec![batch]])?))?;
+            format!(
+                "SELECT s.*, COALESCE(g.grouped_key, s.trace_id) AS {TASK_KEY} FROM spans s LEFT JOIN trace_groups g ON g.grouped_trace = s.trace_id"
+            )
         };
         let input = self.ctx.sql(&sql).await?.create_physical_plan().await?;
         let rules = Arc::new(Rules::new(config, self.key));
@@ -197,7 +214,13 @@ impl Session {
         for (name, fields) in tables::all() {
             let dir = self.tables.join(name);
             let fields = tables::schema_of(&fields);
-            self.ctx.register_parquet(name, format!("{}/", dir.display()), ParquetReadOptions::default().schema(&fields)).await?;
+            self.ctx
+                .register_parquet(
+                    name,
+                    format!("{}/", dir.display()),
+                    ParquetReadOptions::default().schema(&fields),
+                )
+                .await?;
         }
         Ok(())
     }
@@ -210,7 +233,10 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
 fn read_key(store: &Path) -> Result<PrintKey> {
     let path = store.join("key");
     match fs::read_to_string(&path) {
-        Ok(t) => PrintKey::from_hex(&t).ok_or_else(|| Error::Io { path, source: std::io::Error::other("holds no key of 32 hex digits") }),
+        Ok(t) => PrintKey::from_hex(&t).ok_or_else(|| Error::Io {
+            path,
+            source: std::io::Error::other("holds no key of 32 hex digits"),
+        }),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(PrintKey::default()),
         Err(e) => Err(io(&path)(e)),
     }
@@ -231,7 +257,12 @@ fn list(dir: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
 fn check_layout(path: &Path) -> Result<()> {
     let file = fs::File::open(path).map_err(io(path))?;
     let reader = SerializedFileReader::new(file)?;
-    let found = reader.metadata().file_metadata().key_value_metadata().and_then(|kv| kv.iter().find(|k| k.key == schema::VERSION_KEY)).and_then(|k| k.value.clone());
+    let found = reader
+        .metadata()
+        .file_metadata()
+        .key_value_metadata()
+        .and_then(|kv| kv.iter().find(|k| k.key == schema::VERSION_KEY))
+        .and_then(|k| k.value.clone());
     match found.as_deref() {
         Some(schema::VERSION) => Ok(()),
         other => Err(Error::Layout { path: path.to_owned(), found: other.unwrap_or("none").to_owned() }),
@@ -239,15 +270,26 @@ fn check_layout(path: &Path) -> Result<()> {
 }
 
 /// Writes the rows of one partition, a file per table; a table without rows gets an empty file.
-async fn write_partition(mut stream: datafusion::execution::SendableRecordBatchStream, dir: PathBuf, partition: usize) -> Result<()> {
+async fn write_partition(
+    mut stream: datafusion::execution::SendableRecordBatchStream,
+    dir: PathBuf,
+    partition: usize,
+) -> Result<()> {
     let mut writers = Vec::new();
     for (name, fields) in tables::all() {
         let folder = dir.join(name);
         fs::create_dir_all(&folder).map_err(io(&folder))?;
         let path = folder.join(format!("{partition:05}.parquet"));
         let file = fs::File::create(&path).map_err(io(&path))?;
-        let properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?)).set_created_by("baton".to_owned()).build();
-        writers.push(ArrowWriter::try_new(std::io::BufWriter::new(file), tables::schema_of(&fields), Some(properties))?);
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
+            .set_created_by("baton".to_owned())
+            .build();
+        writers.push(ArrowWriter::try_new(
+            std::io::BufWriter::new(file),
+            tables::schema_of(&fields),
+            Some(properties),
+        )?);
     }
     while let Some(batch) = stream.next().await {
         for (w, rows) in writers.iter_mut().zip(rows_of(&batch?)) {

@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, BooleanBuilder, Int64Builder, ListBuilder, RecordBatch, StringViewBuilder, StructArray, TimestampNanosecondBuilder};
+use datafusion::arrow::array::{
+    ArrayRef, BooleanBuilder, Int64Builder, ListBuilder, RecordBatch, StringViewBuilder, StructArray,
+    TimestampNanosecondBuilder,
+};
 use datafusion::arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use datafusion::arrow::error::ArrowError;
 
@@ -396,7 +399,14 @@ impl Default for Tables {
 impl Tables {
     /// Rows held, all tables together.
     pub fn len(&self) -> usize {
-        self.tasks.len + self.agent_runs.len + self.inferences.len + self.tool_calls.len + self.handoffs.len + self.handoff_constraints.len + self.leaks.len + self.findings.len
+        self.tasks.len
+            + self.agent_runs.len
+            + self.inferences.len
+            + self.tool_calls.len
+            + self.handoffs.len
+            + self.handoff_constraints.len
+            + self.leaks.len
+            + self.findings.len
     }
 
     /// True where there are none.

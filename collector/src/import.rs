@@ -39,7 +39,13 @@ pub struct Position<'a> {
 }
 
 /// Rows of one traces request; `reject` gets what cannot be kept, with its place in the request.
-pub fn rows_of_traces(reader: &Reader, req: &ExportTraceServiceRequest, summary: &mut Summary, reject: &mut dyn FnMut(String, String), sink: &mut dyn FnMut(Span)) {
+pub fn rows_of_traces(
+    reader: &Reader,
+    req: &ExportTraceServiceRequest,
+    summary: &mut Summary,
+    reject: &mut dyn FnMut(String, String),
+    sink: &mut dyn FnMut(Span),
+) {
     for (i, rs) in req.resource_spans.iter().enumerate() {
         let resource = Attrs::new(rs.resource.as_ref().map_or(&[][..], |r| &r.attributes));
         for (j, ss) in rs.scope_spans.iter().enumerate() {
@@ -59,7 +65,13 @@ pub fn rows_of_traces(reader: &Reader, req: &ExportTraceServiceRequest, summary:
 }
 
 /// The same for a logs request.
-pub fn rows_of_logs(reader: &Reader, req: &ExportLogsServiceRequest, summary: &mut Summary, reject: &mut dyn FnMut(String, String), sink: &mut dyn FnMut(Span)) {
+pub fn rows_of_logs(
+    reader: &Reader,
+    req: &ExportLogsServiceRequest,
+    summary: &mut Summary,
+    reject: &mut dyn FnMut(String, String),
+    sink: &mut dyn FnMut(Span),
+) {
     for (i, rl) in req.resource_logs.iter().enumerate() {
         let resource = Attrs::new(rl.resource.as_ref().map_or(&[][..], |r| &r.attributes));
         for (j, sl) in rl.scope_logs.iter().enumerate() {
@@ -71,7 +83,9 @@ pub fn rows_of_logs(reader: &Reader, req: &ExportLogsServiceRequest, summary: &m
                         sink(row);
                     }
                     Ok(None) => summary.logs_skipped += 1,
-                    Err(reason) => reject(format!("resourceLogs[{i}].scopeLogs[{j}].logRecords[{k}]"), reason),
+                    Err(reason) => {
+                        reject(format!("resourceLogs[{i}].scopeLogs[{j}].logRecords[{k}]"), reason)
+                    }
                 }
             }
         }
@@ -82,7 +96,12 @@ pub fn rows_of_logs(reader: &Reader, req: &ExportLogsServiceRequest, summary: &m
 ///
 /// # Errors
 /// Where the store cannot be written. What cannot be read stands in the summary.
-pub fn import(inputs: &Inputs, reader: &Reader, store: &mut Store, progress: &mut dyn FnMut(Position<'_>)) -> Result<Summary, Error> {
+pub fn import(
+    inputs: &Inputs,
+    reader: &Reader,
+    store: &mut Store,
+    progress: &mut dyn FnMut(Position<'_>),
+) -> Result<Summary, Error> {
     let mut summary = Summary { problems: inputs.problems.clone(), ..Summary::default() };
     let mut before = 0u64;
     for input in &inputs.files {
@@ -98,7 +117,13 @@ pub fn import(inputs: &Inputs, reader: &Reader, store: &mut Store, progress: &mu
                     failed = store.push(row).err();
                 }
             };
-            let mut reject = |path: String, reason: String| rejected.push(Problem { file: name.clone(), position: format!("message {message}, {path}"), reason });
+            let mut reject = |path: String, reason: String| {
+                rejected.push(Problem {
+                    file: name.clone(),
+                    position: format!("message {message}, {path}"),
+                    reason,
+                })
+            };
             match &signal {
                 Signal::Traces(req) => rows_of_traces(reader, req, &mut summary, &mut reject, &mut push),
                 Signal::Logs(req) => rows_of_logs(reader, req, &mut summary, &mut reject, &mut push),

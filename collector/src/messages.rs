@@ -122,7 +122,12 @@ fn message(m: &Map<String, Value>) -> Option<Message> {
     if m.get("type").and_then(Value::as_str) == Some("constructor")
         && let Some(Value::Object(kwargs)) = m.get("kwargs")
     {
-        let class = m.get("id").and_then(Value::as_array).and_then(|a| a.last()).and_then(Value::as_str).unwrap_or_default();
+        let class = m
+            .get("id")
+            .and_then(Value::as_array)
+            .and_then(|a| a.last())
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         return typed(kwargs, class);
     }
     // LangChain, typed: {"type":"human","data":{…}}
@@ -146,9 +151,15 @@ fn message(m: &Map<String, Value>) -> Option<Message> {
     let class = text_of(m, &[CLASS_KEY]).unwrap_or_default();
     // OpenAI Responses items and their reprs.
     match kind {
-        "function_call" | "custom_tool_call" | "tool_call" => return Some(single(Speaker::Assistant, call(m)?)),
-        "function_call_output" | "custom_tool_call_output" | "tool_call_output" | "tool_call_response" => return Some(single(Speaker::Tool, result(m))),
-        "reasoning" | "item_reference" | "compaction" => return Some(Message { speaker: Speaker::Assistant, author: None, parts: Vec::new() }),
+        "function_call" | "custom_tool_call" | "tool_call" => {
+            return Some(single(Speaker::Assistant, call(m)?));
+        }
+        "function_call_output" | "custom_tool_call_output" | "tool_call_output" | "tool_call_response" => {
+            return Some(single(Speaker::Tool, result(m)));
+        }
+        "reasoning" | "item_reference" | "compaction" => {
+            return Some(Message { speaker: Speaker::Assistant, author: None, parts: Vec::new() });
+        }
         k if k.ends_with("_call") && (m.contains_key("id") || m.contains_key("call_id")) => {
             // Hosted tools: web_search_call, mcp_call, …: call and result in one item.
             let name = text_of(m, &["name"]).unwrap_or(k.trim_end_matches("_call")).to_owned();
@@ -156,7 +167,12 @@ fn message(m: &Map<String, Value>) -> Option<Message> {
             let args = m.get("arguments").or_else(|| m.get("action")).cloned();
             let mut parts = vec![Part::Call { name: name.clone(), id: id.clone(), args }];
             if let Some(out) = m.get("output").or_else(|| m.get("results")).filter(|o| !o.is_null()) {
-                parts.push(Part::Result { name: Some(name), id, content: out.clone(), error: m.get("error").map(|e| !e.is_null()) });
+                parts.push(Part::Result {
+                    name: Some(name),
+                    id,
+                    content: out.clone(),
+                    error: m.get("error").map(|e| !e.is_null()),
+                });
             }
             return Some(Message { speaker: Speaker::Assistant, author: None, parts });
         }
@@ -170,7 +186,9 @@ fn message(m: &Map<String, Value>) -> Option<Message> {
     if event == "gen_ai.choice"
         && let Some(Value::Object(inner)) = m.get("message")
     {
-        return message(inner).or_else(|| body(inner, Speaker::Assistant)).map(|x| Message { speaker: Speaker::Assistant, ..x });
+        return message(inner)
+            .or_else(|| body(inner, Speaker::Assistant))
+            .map(|x| Message { speaker: Speaker::Assistant, ..x });
     }
     if let Some(role) = text_of(m, &["role"]) {
         return body(m, Speaker::from_name(role));
@@ -178,14 +196,33 @@ fn message(m: &Map<String, Value>) -> Option<Message> {
     if let Some(who) = event.strip_prefix("gen_ai.").and_then(|e| e.strip_suffix(".message")) {
         return body(m, Speaker::from_name(who));
     }
-    if matches!(kind, "human" | "ai" | "system" | "tool" | "function" | "chat" | "remove" | "HumanMessage" | "AIMessage" | "SystemMessage" | "ToolMessage" | "AIMessageChunk") && m.contains_key("content") {
+    if matches!(
+        kind,
+        "human"
+            | "ai"
+            | "system"
+            | "tool"
+            | "function"
+            | "chat"
+            | "remove"
+            | "HumanMessage"
+            | "AIMessage"
+            | "SystemMessage"
+            | "ToolMessage"
+            | "AIMessageChunk"
+    ) && m.contains_key("content")
+    {
         return typed(m, kind);
     }
     if class.ends_with("Message") && m.contains_key("content") {
         return typed(m, class);
     }
     if let Some(parts) = m.get("parts").filter(|p| p.is_array()) {
-        return Some(Message { speaker: Speaker::User, author: author(m), parts: parts_of(parts, Speaker::User) });
+        return Some(Message {
+            speaker: Speaker::User,
+            author: author(m),
+            parts: parts_of(parts, Speaker::User),
+        });
     }
     None
 }
@@ -221,11 +258,17 @@ fn typed(m: &Map<String, Value>, kind: &str) -> Option<Message> {
 /// The body of a message whose speaker is known.
 fn body(m: &Map<String, Value>, speaker: Speaker) -> Option<Message> {
     let mut parts = Vec::new();
-    let content = m.get("content").or_else(|| m.get("parts")).or_else(|| m.get("contents")).unwrap_or(&Value::Null);
+    let content =
+        m.get("content").or_else(|| m.get("parts")).or_else(|| m.get("contents")).unwrap_or(&Value::Null);
     let call_id = text_of(m, &["tool_call_id", "call_id", "id"]).map(str::to_owned);
     let holds_results = matches!(content, Value::Array(a) if a.iter().any(is_result_part));
     if speaker == Speaker::Tool && !holds_results {
-        parts.push(Part::Result { name: author(m), id: call_id, content: plain(content), error: error_flag(m) });
+        parts.push(Part::Result {
+            name: author(m),
+            id: call_id,
+            content: plain(content),
+            error: error_flag(m),
+        });
     } else {
         parts.extend(parts_of(content, speaker));
     }
@@ -247,7 +290,12 @@ fn body(m: &Map<String, Value>, speaker: Speaker) -> Option<Message> {
 }
 
 fn is_result_part(v: &Value) -> bool {
-    v.as_object().is_some_and(|m| matches!(text_of(m, &["type"]), Some("tool_result" | "tool_call_response" | "tool_call_result")) || m.contains_key("toolResult") || m.contains_key("function_response") || m.contains_key("functionResponse"))
+    v.as_object().is_some_and(|m| {
+        matches!(text_of(m, &["type"]), Some("tool_result" | "tool_call_response" | "tool_call_result"))
+            || m.contains_key("toolResult")
+            || m.contains_key("function_response")
+            || m.contains_key("functionResponse")
+    })
 }
 
 fn parts_of(content: &Value, speaker: Speaker) -> Vec<Part> {
@@ -267,8 +315,16 @@ fn part(p: &Value, speaker: Speaker) -> Vec<Part> {
     };
     let kind = text_of(m, &["type", "kind", "part_kind"]).unwrap_or_default();
     match kind {
-        "tool_call" | "tool_use" | "function_call" | "tool-call" | "server_tool_use" | "mcp_tool_use" => return call(m).into_iter().collect(),
-        "tool_call_response" | "tool_result" | "function_call_output" | "tool_call_result" | "tool-return" | "web_search_tool_result" | "mcp_tool_result" => return vec![result(m)],
+        "tool_call" | "tool_use" | "function_call" | "tool-call" | "server_tool_use" | "mcp_tool_use" => {
+            return call(m).into_iter().collect();
+        }
+        "tool_call_response"
+        | "tool_result"
+        | "function_call_output"
+        | "tool_call_result"
+        | "tool-return"
+        | "web_search_tool_result"
+        | "mcp_tool_result" => return vec![result(m)],
         "reasoning" | "thinking" | "redacted_thinking" | "reasoning_content" => return Vec::new(),
         _ => {}
     }
@@ -303,7 +359,9 @@ fn text_part(s: &str, speaker: Speaker) -> Option<Part> {
     // Some instrumentations repeat a call as text, as the raw item or as a repr.
     if speaker != Speaker::User {
         let t = s.trim();
-        if (t.starts_with('{') && t.contains("function_call")) || (t.ends_with(')') && t.contains("ToolCall(")) {
+        if (t.starts_with('{') && t.contains("function_call"))
+            || (t.ends_with(')') && t.contains("ToolCall("))
+        {
             let v = if t.starts_with('{') { json::parse(t) } else { pyrepr::parse(t) };
             if let Some(Value::Object(m)) = v
                 && let Some(msg) = message(&m)
@@ -318,14 +376,20 @@ fn text_part(s: &str, speaker: Speaker) -> Option<Part> {
 
 fn call(m: &Map<String, Value>) -> Option<Part> {
     let f = m.get("function").and_then(Value::as_object).unwrap_or(m);
-    let name = text_of(f, &["name", "tool_name", "toolName"]).or_else(|| text_of(m, &["name", "tool_name"]))?;
-    let args = ["arguments", "args", "input", "parameters"].iter().find_map(|k| f.get(*k).or_else(|| m.get(*k))).filter(|v| !v.is_null()).cloned();
+    let name =
+        text_of(f, &["name", "tool_name", "toolName"]).or_else(|| text_of(m, &["name", "tool_name"]))?;
+    let args = ["arguments", "args", "input", "parameters"]
+        .iter()
+        .find_map(|k| f.get(*k).or_else(|| m.get(*k)))
+        .filter(|v| !v.is_null())
+        .cloned();
     let id = text_of(m, &["call_id", "id", "tool_call_id", "toolUseId", "tool_use_id"]).map(str::to_owned);
     Some(Part::Call { name: name.to_owned(), id, args })
 }
 
 fn result(m: &Map<String, Value>) -> Part {
-    let content = ["output", "response", "result", "content"].iter().find_map(|k| m.get(*k)).unwrap_or(&Value::Null);
+    let content =
+        ["output", "response", "result", "content"].iter().find_map(|k| m.get(*k)).unwrap_or(&Value::Null);
     Part::Result {
         name: text_of(m, &["name", "tool_name"]).map(str::to_owned),
         id: text_of(m, &["call_id", "tool_call_id", "tool_use_id", "toolUseId", "id"]).map(str::to_owned),
@@ -355,7 +419,13 @@ pub fn plain(content: &Value) -> Value {
             .iter()
             .map(|b| match b {
                 Value::String(s) => Some(s.as_str()),
-                Value::Object(m) if m.get("type").is_none_or(|t| matches!(t.as_str(), Some("text" | "output_text" | "input_text"))) => m.get("text").and_then(Value::as_str),
+                Value::Object(m)
+                    if m.get("type").is_none_or(|t| {
+                        matches!(t.as_str(), Some("text" | "output_text" | "input_text"))
+                    }) =>
+                {
+                    m.get("text").and_then(Value::as_str)
+                }
                 _ => None,
             })
             .collect();
@@ -401,8 +471,19 @@ mod tests {
             .flat_map(|m| {
                 m.parts.iter().map(|p| match p {
                     Part::Text(t) => format!("{}:{t}", m.speaker.name()),
-                    Part::Call { name, id, args } => format!("call {name} {} {}", id.as_deref().unwrap_or("-"), args.as_ref().map_or("-".into(), |a| match a { Value::String(s) => s.clone(), o => o.to_string() })),
-                    Part::Result { id, content, error, .. } => format!("result {} {} {error:?}", id.as_deref().unwrap_or("-"), content.as_str().unwrap_or("?")),
+                    Part::Call { name, id, args } => format!(
+                        "call {name} {} {}",
+                        id.as_deref().unwrap_or("-"),
+                        args.as_ref().map_or("-".into(), |a| match a {
+                            Value::String(s) => s.clone(),
+                            o => o.to_string(),
+                        })
+                    ),
+                    Part::Result { id, content, error, .. } => format!(
+                        "result {} {} {error:?}",
+                        id.as_deref().unwrap_or("-"),
+                        content.as_str().unwrap_or("?")
+                    ),
                 })
             })
             .collect()
@@ -410,7 +491,8 @@ mod tests {
 
     #[test]
     fn one_conversation_reads_the_same_in_every_shape() {
-        let want = ["user:hi", "assistant:let me see", r#"call look c1 {"a":1}"#, "result c1 found Some(false)"];
+        let want =
+            ["user:hi", "assistant:let me see", r#"call look c1 {"a":1}"#, "result c1 found Some(false)"];
         let shapes = [
             json!([{"role": "user", "parts": [{"type": "text", "content": "hi"}]}, {"role": "assistant", "parts": [{"type": "reasoning", "content": "?"}, {"type": "text", "content": "let me see"}, {"type": "tool_call", "id": "c1", "name": "look", "arguments": {"a": 1}}]}, {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "found", "is_error": false}]}]),
             json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "let me see", "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{\"a\":1}"}}]}, {"role": "tool", "tool_call_id": "c1", "content": "found", "status": "success"}]),

@@ -15,8 +15,12 @@ pub struct Attrs<'a> {
 impl<'a> Attrs<'a> {
     /// Sorts and makes unique.
     pub fn new(attributes: &'a [KeyValue]) -> Self {
-        let mut list: Vec<(&str, usize, &Any)> =
-            attributes.iter().enumerate().filter(|(_, kv)| !kv.key.is_empty()).filter_map(|(i, kv)| Some((kv.key.as_str(), i, kv.value.as_ref()?.value.as_ref()?))).collect();
+        let mut list: Vec<(&str, usize, &Any)> = attributes
+            .iter()
+            .enumerate()
+            .filter(|(_, kv)| !kv.key.is_empty())
+            .filter_map(|(i, kv)| Some((kv.key.as_str(), i, kv.value.as_ref()?.value.as_ref()?)))
+            .collect();
         list.sort_unstable_by(|a, b| a.0.cmp(b.0).then(b.1.cmp(&a.1)));
         let all = list.len();
         list.dedup_by(|later, kept| later.0 == kept.0);
@@ -93,7 +97,11 @@ impl<'a> Attrs<'a> {
     /// A list of texts: an array, JSON of one, or one text.
     pub fn strings(&self, key: &str) -> Vec<String> {
         match self.get(key) {
-            Some(Any::ArrayValue(a)) => a.values.iter().filter_map(|v| if let Some(Any::StringValue(s)) = &v.value { Some(s.clone()) } else { None }).collect(),
+            Some(Any::ArrayValue(a)) => a
+                .values
+                .iter()
+                .filter_map(|v| if let Some(Any::StringValue(s)) = &v.value { Some(s.clone()) } else { None })
+                .collect(),
             Some(Any::StringValue(s)) => match baton_record::json::parse(s) {
                 Some(Value::Array(a)) => a.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
                 _ if s.trim().is_empty() => Vec::new(),
@@ -106,7 +114,10 @@ impl<'a> Attrs<'a> {
     /// The keys that start with a prefix, with the rest of the key.
     pub fn under<'b>(&'b self, prefix: &'b str) -> impl Iterator<Item = (&'a str, &'a Any)> + 'b {
         let from = self.list.partition_point(|(k, _)| *k < prefix);
-        self.list[from..].iter().take_while(move |(k, _)| k.starts_with(prefix)).map(move |(k, v)| (&k[prefix.len()..], *v))
+        self.list[from..]
+            .iter()
+            .take_while(move |(k, _)| k.starts_with(prefix))
+            .map(move |(k, v)| (&k[prefix.len()..], *v))
     }
 
     /// True where a key starts with the prefix.
@@ -128,7 +139,12 @@ pub fn to_json(v: &Any) -> Value {
         Any::IntValue(i) => Value::Number((*i).into()),
         Any::DoubleValue(d) => Number::from_f64(*d).map_or(Value::Null, Value::Number),
         Any::ArrayValue(a) => Value::Array(a.values.iter().map(any_to_json).collect()),
-        Any::KvlistValue(m) => Value::Object(m.values.iter().map(|kv| (kv.key.clone(), kv.value.as_ref().map_or(Value::Null, any_to_json))).collect::<Map<_, _>>()),
+        Any::KvlistValue(m) => Value::Object(
+            m.values
+                .iter()
+                .map(|kv| (kv.key.clone(), kv.value.as_ref().map_or(Value::Null, any_to_json)))
+                .collect::<Map<_, _>>(),
+        ),
         _ => Value::Null,
     }
 }

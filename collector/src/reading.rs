@@ -112,10 +112,17 @@ impl Reader {
     }
 
     /// A tool call as an item, with what it says as a payload. `args: None`: called without arguments.
-    pub fn call_item(&self, name: &str, id: Option<String>, args: Option<&Value>) -> (Item, contract::Payload) {
+    pub fn call_item(
+        &self,
+        name: &str,
+        id: Option<String>,
+        args: Option<&Value>,
+    ) -> (Item, contract::Payload) {
         let (value, state) = match args {
             None => (Value::Object(serde_json::Map::new()), Args::Whole),
-            Some(Value::String(s)) if s.trim().is_empty() => (Value::Object(serde_json::Map::new()), Args::Whole),
+            Some(Value::String(s)) if s.trim().is_empty() => {
+                (Value::Object(serde_json::Map::new()), Args::Whole)
+            }
             Some(Value::String(s)) if is_masked(s) => (Value::Null, Args::Masked),
             Some(Value::String(s)) => match json::parse_loose(s) {
                 (v, Form::Text) => (v, Args::Bare),
@@ -132,14 +139,30 @@ impl Reader {
 
     /// A call whose arguments were not captured.
     pub fn call_without_args(&self, name: &str, id: Option<String>) -> Item {
-        Item { kind: ItemKind::Call, speaker: Speaker::Assistant, name: Some(name.to_owned()), call_id: id, ..Item::default() }
+        Item {
+            kind: ItemKind::Call,
+            speaker: Speaker::Assistant,
+            name: Some(name.to_owned()),
+            call_id: id,
+            ..Item::default()
+        }
     }
 
-    fn call_of(&self, name: &str, id: Option<String>, value: &Value, state: Args) -> (Item, contract::Payload) {
+    fn call_of(
+        &self,
+        name: &str,
+        id: Option<String>,
+        value: &Value,
+        state: Args,
+    ) -> (Item, contract::Payload) {
         let known = matches!(state, Args::Whole | Args::Bare);
         let text = if state == Args::Masked { String::new() } else { canonical::to_string(value) };
         let (tokens, prints) = self.measure(&text);
-        let sole = value.as_object().and_then(canonical::sole_value).map(|v| self.key.value(v)).or_else(|| (state == Args::Bare).then(|| self.key.value(value)));
+        let sole = value
+            .as_object()
+            .and_then(canonical::sole_value)
+            .map(|v| self.key.value(v))
+            .or_else(|| (state == Args::Bare).then(|| self.key.value(value)));
         let mut payload = contract::read(value, &self.config.aliases);
         payload.complete &= known;
         let item = Item {
@@ -161,7 +184,13 @@ impl Reader {
     }
 
     /// A tool result as an item.
-    pub fn result_item(&self, name: Option<String>, id: Option<String>, content: &Value, error: Option<bool>) -> Item {
+    pub fn result_item(
+        &self,
+        name: Option<String>,
+        id: Option<String>,
+        content: &Value,
+        error: Option<bool>,
+    ) -> Item {
         let text = match content {
             Value::String(s) => s.clone(),
             Value::Null => String::new(),
@@ -171,7 +200,11 @@ impl Reader {
         let blanked = is_blanked(&text);
         let (parsed, form) = json::parse_loose(&text);
         // JSON on the tool span and a Python repr of it in the message are one result.
-        let hash = if matches!(form, Form::Json | Form::Python) && !parsed.is_string() { self.key.value(&parsed) } else { self.key.text(&text) };
+        let hash = if matches!(form, Form::Json | Form::Python) && !parsed.is_string() {
+            self.key.value(&parsed)
+        } else {
+            self.key.text(&text)
+        };
         let (tokens, prints) = self.measure(&text);
         let own_flag = parsed.as_object().and_then(crate::messages::error_flag);
         Item {
@@ -183,7 +216,11 @@ impl Reader {
             tokens: tokens.filter(|_| !masked),
             blanked,
             cut: form == Form::Truncated,
-            error: error.or(own_flag.filter(|e| *e && parsed.as_object().is_some_and(|m| m.contains_key("is_error") || m.contains_key("isError")))),
+            error: error.or(own_flag.filter(|e| {
+                *e && parsed
+                    .as_object()
+                    .is_some_and(|m| m.contains_key("is_error") || m.contains_key("isError"))
+            })),
             prints: if masked || blanked { Prints::default() } else { prints },
             text: if masked { None } else { self.keep(&text) },
             ..Item::default()
@@ -192,7 +229,13 @@ impl Reader {
 
     /// Messages as items, with the payloads of their calls. Payloads of calls in the input are kept only
     /// where the tool's name looks like a transfer: they matter where outputs are not captured.
-    pub fn items(&self, messages: Vec<Message>, source: Source, payloads: &mut Vec<PayloadRow>, view: &mut View) -> Vec<Item> {
+    pub fn items(
+        &self,
+        messages: Vec<Message>,
+        source: Source,
+        payloads: &mut Vec<PayloadRow>,
+        view: &mut View,
+    ) -> Vec<Item> {
         let mut out = Vec::new();
         for m in messages {
             for p in m.parts {
@@ -208,7 +251,8 @@ impl Reader {
                         item
                     }
                 };
-                view.masked |= item.hash.is_none() && item.args != Args::Cut && item.args != Args::Absent || (item.hash.is_none() && item.kind != ItemKind::Call);
+                view.masked |= item.hash.is_none() && item.args != Args::Cut && item.args != Args::Absent
+                    || (item.hash.is_none() && item.kind != ItemKind::Call);
                 view.cut |= item.cut;
                 out.push(item);
             }
@@ -217,7 +261,13 @@ impl Reader {
     }
 
     /// A payload as a row; `None` where it says nothing at all and could not be a transfer's.
-    pub fn payload(&self, p: contract::Payload, source: Source, pos: i32, call_id: Option<String>) -> Option<PayloadRow> {
+    pub fn payload(
+        &self,
+        p: contract::Payload,
+        source: Source,
+        pos: i32,
+        call_id: Option<String>,
+    ) -> Option<PayloadRow> {
         let text = if p.body.is_null() { String::new() } else { canonical::to_string(&p.body) };
         let (tokens, prints) = self.measure(&text);
         let empty = p.is_empty();
@@ -313,7 +363,8 @@ fn text_hashes(v: &Value, key: PrintKey, out: &mut Vec<i64>, depth: usize) {
 /// A value that the sender masked whole, or in part so that nothing can be compared.
 pub fn is_masked(text: &str) -> bool {
     let t = text.trim();
-    matches!(t, "__REDACTED__" | "[REDACTED]" | "<redacted>" | "REDACTED" | "***" | "[Filtered]") || (t.len() < 400_000 && t.contains("[Scrubbed due to"))
+    matches!(t, "__REDACTED__" | "[REDACTED]" | "<redacted>" | "REDACTED" | "***" | "[Filtered]")
+        || (t.len() < 400_000 && t.contains("[Scrubbed due to"))
 }
 
 /// A value of which nothing is left: not captured rather than masked in part.
@@ -324,14 +375,10 @@ pub fn is_absent(text: &str) -> bool {
 /// Content that was blanked in place (`[cleared]`).
 fn is_blanked(text: &str) -> bool {
     let t = text.trim();
-    t.len() < 80
-        && t.starts_with('[')
-        && t.ends_with(']')
-        && !t.starts_with("[{")
-        && {
-            let t = t.to_ascii_lowercase();
-            ["cleared", "removed", "omitted", "elided", "trimmed"].iter().any(|w| t.contains(w))
-        }
+    t.len() < 80 && t.starts_with('[') && t.ends_with(']') && !t.starts_with("[{") && {
+        let t = t.to_ascii_lowercase();
+        ["cleared", "removed", "omitted", "elided", "trimmed"].iter().any(|w| t.contains(w))
+    }
 }
 
 /// A transcript that a framework re-tells as one text: between markers, or another agent's turns quoted.
@@ -341,7 +388,8 @@ fn is_retold(text: &str) -> bool {
         || text.contains("<conversation_history>")
         || head.starts_with("for context:")
         || (head.starts_with("for context, here is") && head.contains("conversation"))
-        || (head.starts_with('[') && (head.contains("] said:") || head.contains("] called tool") || head.contains("] `")))
+        || (head.starts_with('[')
+            && (head.contains("] said:") || head.contains("] called tool") || head.contains("] `")))
 }
 
 /// Credentials that are never kept under `redacted`.
@@ -373,7 +421,13 @@ mod tests {
     #[test]
     fn arguments_are_equal_in_every_form_they_come_in() {
         let r = reader(ContentMode::Full);
-        let forms = [json!({"b": 1.0, "a": "x"}), json!("{\"a\": \"x\", \"b\": 1}"), json!("{'a': 'x', 'b': 1}"), json!({"inputs": {"a": "x", "b": 1}, "tags": []}), json!("\"{\\\"a\\\":\\\"x\\\",\\\"b\\\":1}\"")];
+        let forms = [
+            json!({"b": 1.0, "a": "x"}),
+            json!("{\"a\": \"x\", \"b\": 1}"),
+            json!("{'a': 'x', 'b': 1}"),
+            json!({"inputs": {"a": "x", "b": 1}, "tags": []}),
+            json!("\"{\\\"a\\\":\\\"x\\\",\\\"b\\\":1}\""),
+        ];
         let digests: Vec<_> = forms.iter().map(|f| r.call_item("t", None, Some(f)).0.args_digest).collect();
         assert!(digests.iter().all(|d| d.is_some() && *d == digests[0]), "{digests:?}");
     }
@@ -394,12 +448,17 @@ mod tests {
     #[test]
     fn text_is_kept_as_the_content_mode_says_and_facts_stay_the_same() {
         let text = "Use key sk-abcdefghijklmnop1234 for ORD-48213?";
-        let items: Vec<Item> = [ContentMode::None, ContentMode::Redacted, ContentMode::Full].map(|c| reader(c).text_item(Speaker::Assistant, None, text)).into();
+        let items: Vec<Item> = [ContentMode::None, ContentMode::Redacted, ContentMode::Full]
+            .map(|c| reader(c).text_item(Speaker::Assistant, None, text))
+            .into();
         assert_eq!(items[0].text, None);
         assert_eq!(items[1].text.as_deref(), Some("Use key [redacted] for ORD-48213?"));
         assert_eq!(items[2].text.as_deref(), Some(text));
         for i in &items {
-            assert_eq!((i.hash, i.tokens, &i.prints, i.asks), (items[2].hash, items[2].tokens, &items[2].prints, true));
+            assert_eq!(
+                (i.hash, i.tokens, &i.prints, i.asks),
+                (items[2].hash, items[2].tokens, &items[2].prints, true)
+            );
         }
     }
 

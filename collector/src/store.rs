@@ -94,7 +94,13 @@ impl Store {
     /// Where the folder cannot be made.
     pub fn ephemeral(root: &Path) -> Result<Self> {
         fs::create_dir_all(root.join("spans")).map_err(at(root))?;
-        Ok(Self { root: root.to_owned(), key: PrintKey::default(), rows: Vec::new(), held: 0, files_written: 0 })
+        Ok(Self {
+            root: root.to_owned(),
+            key: PrintKey::default(),
+            rows: Vec::new(),
+            held: 0,
+            files_written: 0,
+        })
     }
 
     /// The key of this store's fingerprints.
@@ -132,8 +138,22 @@ impl Store {
 
 fn weight(row: &Span) -> usize {
     let items = row.input.iter().chain(&row.output).flatten();
-    400 + items.map(|i| 200 + i.text.as_ref().map_or(0, String::len) + i.prints.shingles.len() * 4 + i.prints.idents.len() * 8).sum::<usize>()
-        + row.payloads.iter().map(|p| 300 + p.text.as_ref().map_or(0, String::len) + p.prints.shingles.len() * 4 + p.prints.idents.len() * 8).sum::<usize>()
+    400 + items
+        .map(|i| {
+            200 + i.text.as_ref().map_or(0, String::len)
+                + i.prints.shingles.len() * 4
+                + i.prints.idents.len() * 8
+        })
+        .sum::<usize>()
+        + row
+            .payloads
+            .iter()
+            .map(|p| {
+                300 + p.text.as_ref().map_or(0, String::len)
+                    + p.prints.shingles.len() * 4
+                    + p.prints.idents.len() * 8
+            })
+            .sum::<usize>()
 }
 
 fn new_key(path: &Path) -> Result<PrintKey> {
@@ -184,7 +204,10 @@ fn properties() -> WriterProperties {
         .set_max_row_group_row_count(Some(32 * 1024))
         // Statistics serve to skip by trace and time; on the rest they only cost space.
         .set_statistics_enabled(EnabledStatistics::None)
-        .set_key_value_metadata(Some(vec![KeyValue::new(schema::VERSION_KEY.to_owned(), schema::VERSION.to_owned())]))
+        .set_key_value_metadata(Some(vec![KeyValue::new(
+            schema::VERSION_KEY.to_owned(),
+            schema::VERSION.to_owned(),
+        )]))
         .set_created_by("baton".to_owned());
     for name in ["trace_id", "start", "end", "conversation_id", "service", "role"] {
         p = p.set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::Page);
@@ -199,12 +222,16 @@ fn properties() -> WriterProperties {
 /// Writes rows to a file of the folder; false where the same file was there already.
 fn write_file(dir: &Path, rows: &[Span]) -> Result<bool> {
     fs::create_dir_all(dir).map_err(at(dir))?;
-    let temporary = tempfile::Builder::new().prefix(".writing-").suffix(".tmp").tempfile_in(dir).map_err(at(dir))?;
+    let temporary =
+        tempfile::Builder::new().prefix(".writing-").suffix(".tmp").tempfile_in(dir).map_err(at(dir))?;
     let path = temporary.path().to_owned();
     let parquet = |source| Error::Parquet { path: path.clone(), source };
-    let mut w = ArrowWriter::try_new(BufWriter::new(temporary.as_file()), schema::schema(), Some(properties())).map_err(parquet)?;
+    let mut w =
+        ArrowWriter::try_new(BufWriter::new(temporary.as_file()), schema::schema(), Some(properties()))
+            .map_err(parquet)?;
     for chunk in rows.chunks(8192) {
-        let batch = schema::encode(chunk).map_err(|e| Error::Parquet { path: path.clone(), source: e.into() })?;
+        let batch =
+            schema::encode(chunk).map_err(|e| Error::Parquet { path: path.clone(), source: e.into() })?;
         w.write(&batch).map_err(|source| Error::Parquet { path: path.clone(), source })?;
     }
     let mut inner = w.into_inner().map_err(|source| Error::Parquet { path: path.clone(), source })?;
@@ -253,7 +280,12 @@ mod tests {
     }
 
     fn files(root: &Path) -> Vec<String> {
-        let mut v: Vec<String> = walkdir::WalkDir::new(root).into_iter().flatten().filter(|e| e.file_type().is_file()).map(|e| e.path().strip_prefix(root).map(|p| p.display().to_string()).unwrap_or_default()).collect();
+        let mut v: Vec<String> = walkdir::WalkDir::new(root)
+            .into_iter()
+            .flatten()
+            .filter(|e| e.file_type().is_file())
+            .map(|e| e.path().strip_prefix(root).map(|p| p.display().to_string()).unwrap_or_default())
+            .collect();
         v.sort();
         v
     }

@@ -38,7 +38,8 @@ fn write(v: &Value, out: &mut String) {
             out.push(']');
         }
         Value::Object(m) => {
-            let mut keys: Vec<(Vec<u16>, &String)> = m.keys().map(|k| (k.encode_utf16().collect(), k)).collect();
+            let mut keys: Vec<(Vec<u16>, &String)> =
+                m.keys().map(|k| (k.encode_utf16().collect(), k)).collect();
             keys.sort();
             out.push('{');
             for (i, (_, k)) in keys.iter().enumerate() {
@@ -58,7 +59,9 @@ fn write(v: &Value, out: &mut String) {
 
 fn has_big_integer(v: &Value) -> bool {
     match v {
-        Value::Number(n) => n.as_u64().is_some_and(|n| n > EXACT) || n.as_i64().is_some_and(|n| n.unsigned_abs() > EXACT),
+        Value::Number(n) => {
+            n.as_u64().is_some_and(|n| n > EXACT) || n.as_i64().is_some_and(|n| n.unsigned_abs() > EXACT)
+        }
         Value::String(s) => json::big_integer_digits(s).is_some(),
         Value::Array(a) => a.iter().any(has_big_integer),
         Value::Object(m) => m.values().any(has_big_integer),
@@ -91,7 +94,9 @@ pub fn hex(bytes: &[u8]) -> String {
 /// around them (`{"inputs": …}`, `{"kwargs": …}`, `{"input_str": …}`). Strings inside stay strings.
 pub fn unwrap_arguments(v: Value) -> Value {
     let Value::Object(m) = v else { return v };
-    let wrapper = |k: &str| matches!(k, "inputs" | "kwargs" | "input_str" | "tags" | "metadata" | "args" | "config" | "name");
+    let wrapper = |k: &str| {
+        matches!(k, "inputs" | "kwargs" | "input_str" | "tags" | "metadata" | "args" | "config" | "name")
+    };
     // Only an object made of nothing but wrapper keys is a wrapper: a tool may have an argument of that name.
     if !m.is_empty() && m.keys().all(|k| wrapper(k)) {
         if let Some(inner @ Value::Object(_)) = m.get("inputs") {
@@ -157,7 +162,10 @@ mod tests {
     fn integers_beyond_2_to_53_keep_their_digits() {
         assert_eq!(to_string(&json!({"n": 9007199254740993i64})), r#"{"n":9007199254740993}"#);
         let v = json::parse(r#"{"n": [123456789012345678901234567890, 1.5]}"#);
-        assert_eq!(v.as_ref().map(to_string).as_deref(), Some(r#"{"n":[123456789012345678901234567890,1.5]}"#));
+        assert_eq!(
+            v.as_ref().map(to_string).as_deref(),
+            Some(r#"{"n":[123456789012345678901234567890,1.5]}"#)
+        );
     }
 
     #[test]
@@ -166,7 +174,10 @@ mod tests {
         assert_eq!(unwrap_arguments(wrapped), json!({"q": "x"}));
         assert_eq!(unwrap_arguments(json!({"input_str": "{'q': 'x'}", "tags": []})), json!({"q": "x"}));
         assert_eq!(unwrap_arguments(json!({"kwargs": {"q": "x"}})), json!({"q": "x"}));
-        assert_eq!(unwrap_arguments(json!({"inputs": {"q": 1}, "other": 2})), json!({"inputs": {"q": 1}, "other": 2}));
+        assert_eq!(
+            unwrap_arguments(json!({"inputs": {"q": 1}, "other": 2})),
+            json!({"inputs": {"q": 1}, "other": 2})
+        );
         assert_eq!(unwrap_arguments(json!({"name": "x"})), json!({"name": "x"}));
     }
 }

@@ -192,25 +192,45 @@ impl Config {
             let (line, column) = span.map_or((0, 0), |s| position(text, s.start));
             ConfigError { file: file.to_owned(), line, column, reason }
         };
-        let raw: Raw = toml::from_str(text).map_err(|e| fail(e.span(), e.message().trim().replace('\n', " ")))?;
+        let raw: Raw =
+            toml::from_str(text).map_err(|e| fail(e.span(), e.message().trim().replace('\n', " ")))?;
         let regex = |key: &str, p: &Spanned<String>| {
-            Regex::new(p.get_ref()).map_err(|e| fail(Some(p.span()), format!("{key}: no valid regular expression: {}", e.to_string().replace('\n', " "))))
+            Regex::new(p.get_ref()).map_err(|e| {
+                fail(
+                    Some(p.span()),
+                    format!("{key}: no valid regular expression: {}", e.to_string().replace('\n', " ")),
+                )
+            })
         };
-        let mut config = Self { content: raw.content, tokenizer: raw.tokenizer, identity: text.trim().to_owned(), ..Self::default() };
+        let mut config = Self {
+            content: raw.content,
+            tokenizer: raw.tokenizer,
+            identity: text.trim().to_owned(),
+            ..Self::default()
+        };
         for p in &raw.redact.patterns {
             config.redact.push(regex("redact.patterns", p)?);
         }
         for (key, field) in &raw.aliases {
             let f = Field::from_name(field.get_ref()).filter(|f| REQUIRED.contains(f)).ok_or_else(|| {
                 let known: Vec<&str> = REQUIRED.iter().map(|f| f.name()).collect();
-                fail(Some(field.span()), format!("aliases.{key}: `{}` is no contract field; use one of {}", field.get_ref(), known.join(", ")))
+                fail(
+                    Some(field.span()),
+                    format!(
+                        "aliases.{key}: `{}` is no contract field; use one of {}",
+                        field.get_ref(),
+                        known.join(", ")
+                    ),
+                )
             })?;
             config.aliases.add(key, f);
         }
         for m in raw.tools.mutating {
             config.mutating.push(match m {
                 RawMutating::Name(n) => Mutating { tool: slug(&n), touches: Vec::new() },
-                RawMutating::Touching(t) => Mutating { tool: slug(&t.name), touches: t.touches.iter().map(|t| slug(t)).collect() },
+                RawMutating::Touching(t) => {
+                    Mutating { tool: slug(&t.name), touches: t.touches.iter().map(|t| slug(t)).collect() }
+                }
             });
         }
         config.volatile = raw.tools.volatile.iter().map(|t| slug(t)).collect();
@@ -223,12 +243,20 @@ impl Config {
                 return Err(fail(Some(p.id.span()), format!("constraints.id: `{id}` stands twice")));
             }
             if p.text.is_none() && p.patterns.is_empty() {
-                return Err(fail(Some(p.id.span()), format!("constraints: `{id}` has neither text nor patterns")));
+                return Err(fail(
+                    Some(p.id.span()),
+                    format!("constraints: `{id}` has neither text nor patterns"),
+                ));
             }
             let mut constraint = Constraint::new(id, p.text.as_deref().unwrap_or_default(), p.kind);
             constraint.text.clone_from(&p.text);
-            let patterns = p.patterns.iter().map(|x| regex("constraints.patterns", x)).collect::<Result<_, _>>()?;
-            config.policies.push(Policy { constraint, patterns, agents: p.agents.iter().map(|a| slug(a)).collect() });
+            let patterns =
+                p.patterns.iter().map(|x| regex("constraints.patterns", x)).collect::<Result<_, _>>()?;
+            config.policies.push(Policy {
+                constraint,
+                patterns,
+                agents: p.agents.iter().map(|a| slug(a)).collect(),
+            });
         }
         Ok(config)
     }
@@ -236,7 +264,10 @@ impl Config {
     /// Ids of the policies whose patterns a text matches. Ids and texts of policies are found through
     /// fingerprints; this is for what only patterns can tell.
     pub fn policies_in<'a>(&'a self, text: &'a str) -> impl Iterator<Item = &'a str> + 'a {
-        self.policies.iter().filter(move |p| p.patterns.iter().any(|r| r.is_match(text))).map(|p| p.constraint.id.as_str())
+        self.policies
+            .iter()
+            .filter(move |p| p.patterns.iter().any(|r| r.is_match(text)))
+            .map(|p| p.constraint.id.as_str())
     }
 }
 
@@ -254,7 +285,13 @@ mod tests {
     #[test]
     fn the_example_in_the_docs_is_accepted() {
         let doc = include_str!("config.rs");
-        let toml: String = doc.lines().skip_while(|l| !l.contains("```toml")).skip(1).take_while(|l| !l.contains("```")).map(|l| l.trim_start_matches("//!").trim_start().to_owned() + "\n").collect();
+        let toml: String = doc
+            .lines()
+            .skip_while(|l| !l.contains("```toml"))
+            .skip(1)
+            .take_while(|l| !l.contains("```"))
+            .map(|l| l.trim_start_matches("//!").trim_start().to_owned() + "\n")
+            .collect();
         let c = Config::parse("baton.toml", &toml).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(c.policies.len(), 1);
         assert_eq!(c.mutating[1].touches, ["get_stock"]);
@@ -268,12 +305,19 @@ mod tests {
             ("\n[tools]\nmutatng = []\n", 3, "mutatng"),
             ("[aliases]\ngoal2 = \"intents\"\n", 2, "intents"),
             ("[redact]\npatterns = [\"(\"]\n", 2, "regular expression"),
-            ("[[constraints]]\nid = \"a\"\ntext = \"b\"\n[[constraints]]\nid = \"a\"\ntext = \"b\"\n", 5, "twice"),
+            (
+                "[[constraints]]\nid = \"a\"\ntext = \"b\"\n[[constraints]]\nid = \"a\"\ntext = \"b\"\n",
+                5,
+                "twice",
+            ),
             ("[[constraints]]\nid = \"a\"\n", 2, "neither"),
         ];
         for (text, line, part) in cases {
             let e = Config::parse("baton.toml", text).err();
-            assert!(e.as_ref().is_some_and(|e| e.line == line && e.to_string().contains(part)), "{text}: {e:?}");
+            assert!(
+                e.as_ref().is_some_and(|e| e.line == line && e.to_string().contains(part)),
+                "{text}: {e:?}"
+            );
         }
     }
 

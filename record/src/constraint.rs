@@ -36,7 +36,13 @@ pub struct Constraint {
 impl Constraint {
     /// A constraint with an id of its own.
     pub fn new(id: &str, text: &str, kind: ConstraintKind) -> Self {
-        Self { id: id.to_owned(), text: Some(text.to_owned()), hash: canonical::digest(&json!({"id": id, "text": text})), kind, retired: false }
+        Self {
+            id: id.to_owned(),
+            text: Some(text.to_owned()),
+            hash: canonical::digest(&json!({"id": id, "text": text})),
+            kind,
+            retired: false,
+        }
     }
 
     /// A constraint that is only a sentence.
@@ -51,7 +57,12 @@ impl Constraint {
         match v {
             Value::String(s) if !s.trim().is_empty() => Some(Self::from_text(s.trim(), kind)),
             Value::Object(m) => {
-                let text_of = |keys: &[&str]| keys.iter().find_map(|k| m.get(*k).and_then(Value::as_str)).map(str::trim).filter(|s| !s.is_empty());
+                let text_of = |keys: &[&str]| {
+                    keys.iter()
+                        .find_map(|k| m.get(*k).and_then(Value::as_str))
+                        .map(str::trim)
+                        .filter(|s| !s.is_empty())
+                };
                 let id = text_of(&["id", "name", "constraint_id"]);
                 let text = text_of(&["text", "description", "rule", "constraint", "statement"]);
                 let mut c = match (id, text) {
@@ -91,7 +102,10 @@ mod tests {
     #[test]
     fn the_place_decides_whether_a_rule_is_hard() {
         let v = json!({"id": "x", "text": "t", "kind": "policy"});
-        assert_eq!(Constraint::from_value(&v, ConstraintKind::Hard).map(|c| c.kind), Some(ConstraintKind::Hard));
+        assert_eq!(
+            Constraint::from_value(&v, ConstraintKind::Hard).map(|c| c.kind),
+            Some(ConstraintKind::Hard)
+        );
         assert_eq!(Constraint::from_value(&json!(""), ConstraintKind::Hard), None);
     }
 }

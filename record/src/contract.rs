@@ -50,7 +50,14 @@ pub enum Field {
 }
 
 /// The six fields that `completeness` asks for, in order.
-pub const REQUIRED: [Field; 6] = [Field::Intent, Field::Constraints, Field::Status, Field::Evidence, Field::NextAction, Field::StopCondition];
+pub const REQUIRED: [Field; 6] = [
+    Field::Intent,
+    Field::Constraints,
+    Field::Status,
+    Field::Evidence,
+    Field::NextAction,
+    Field::StopCondition,
+];
 
 /// Every field, required ones first.
 pub const ALL: [Field; 18] = [
@@ -167,7 +174,26 @@ impl Aliases {
 
 /// General text parameters: alone they make no structure.
 fn is_general_text(key: &str) -> bool {
-    matches!(key, "task" | "task_description" | "description" | "instructions" | "input" | "request" | "message" | "query" | "context" | "prompt" | "note" | "reason" | "summary" | "text" | "content" | "brief" | "question")
+    matches!(
+        key,
+        "task"
+            | "task_description"
+            | "description"
+            | "instructions"
+            | "input"
+            | "request"
+            | "message"
+            | "query"
+            | "context"
+            | "prompt"
+            | "note"
+            | "reason"
+            | "summary"
+            | "text"
+            | "content"
+            | "brief"
+            | "question"
+    )
 }
 
 /// What a payload says.
@@ -290,7 +316,8 @@ fn is_structured(m: &Map<String, Value>, aliases: &Aliases) -> bool {
     // where its value is a list or an object, and text otherwise.
     if let [only] = keys.as_slice() {
         let value_is_text = m.values().all(Value::is_string);
-        return REQUIRED.iter().any(|f| f.name() == only) || (known(only) && !is_general_text(only) && !value_is_text);
+        return REQUIRED.iter().any(|f| f.name() == only)
+            || (known(only) && !is_general_text(only) && !value_is_text);
     }
     keys.len() >= 2 && keys.iter().any(|k| known(k) && !is_general_text(k))
 }
@@ -420,8 +447,26 @@ fn is_present(v: &Value) -> bool {
         Value::Null => false,
         Value::Bool(_) | Value::Number(_) => true,
         Value::String(s) => {
-            let t = s.trim().trim_matches(|c: char| matches!(c, '.' | '"' | '\'' | '<' | '>' | '[' | ']')).trim().to_lowercase();
-            !matches!(t.as_str(), "" | "n/a" | "na" | "none" | "null" | "nil" | "todo" | "tbd" | "-" | "--" | "\u{2026}" | "unknown" | "placeholder")
+            let t = s
+                .trim()
+                .trim_matches(|c: char| matches!(c, '.' | '"' | '\'' | '<' | '>' | '[' | ']'))
+                .trim()
+                .to_lowercase();
+            !matches!(
+                t.as_str(),
+                "" | "n/a"
+                    | "na"
+                    | "none"
+                    | "null"
+                    | "nil"
+                    | "todo"
+                    | "tbd"
+                    | "-"
+                    | "--"
+                    | "\u{2026}"
+                    | "unknown"
+                    | "placeholder"
+            )
         }
         Value::Array(a) => a.iter().any(is_present),
         Value::Object(m) => m.values().any(is_present),
@@ -439,8 +484,14 @@ fn collect_constraints(v: &Value, kind: ConstraintKind, out: &mut Vec<Constraint
     match v {
         Value::Array(a) => a.iter().for_each(|x| add(Constraint::from_value(x, kind))),
         Value::String(s) if is_present(v) => match json::parse_loose(s) {
-            (parsed @ (Value::Array(_) | Value::Object(_)), f) if f != Form::Text => collect_constraints(&parsed, kind, out),
-            _ => s.lines().map(|l| l.trim().trim_start_matches(['-', '*', '\u{2022}']).trim()).filter(|l| !l.is_empty()).for_each(|l| add(Some(Constraint::from_text(l, kind)))),
+            (parsed @ (Value::Array(_) | Value::Object(_)), f) if f != Form::Text => {
+                collect_constraints(&parsed, kind, out)
+            }
+            _ => s
+                .lines()
+                .map(|l| l.trim().trim_start_matches(['-', '*', '\u{2022}']).trim())
+                .filter(|l| !l.is_empty())
+                .for_each(|l| add(Some(Constraint::from_text(l, kind)))),
         },
         Value::Object(m) => {
             if m.contains_key("text") || m.contains_key("id") {
@@ -448,7 +499,9 @@ fn collect_constraints(v: &Value, kind: ConstraintKind, out: &mut Vec<Constraint
             } else {
                 for (id, x) in m {
                     match x {
-                        Value::String(text) if !text.trim().is_empty() => add(Some(Constraint::new(id, text.trim(), kind))),
+                        Value::String(text) if !text.trim().is_empty() => {
+                            add(Some(Constraint::new(id, text.trim(), kind)))
+                        }
                         Value::Object(_) => add(Constraint::from_value(x, kind)),
                         _ => {}
                     }
@@ -464,7 +517,10 @@ fn collect_steps(v: &Value, out: &mut Vec<String>) {
         Value::String(s) => out.extend(s.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned)),
         Value::Array(a) => a.iter().for_each(|x| collect_steps(x, out)),
         Value::Object(m) => {
-            if let Some(s) = ["step", "tool", "name", "action", "description"].iter().find_map(|k| m.get(*k).and_then(Value::as_str)) {
+            if let Some(s) = ["step", "tool", "name", "action", "description"]
+                .iter()
+                .find_map(|k| m.get(*k).and_then(Value::as_str))
+            {
                 out.push(s.to_owned());
             }
         }
@@ -482,7 +538,20 @@ fn collect_refs(v: &Value, out: &mut Vec<String>, depth: usize) {
         }
         Value::Array(a) if depth < 4 => a.iter().for_each(|x| collect_refs(x, out, depth + 1)),
         Value::Object(m) if depth < 4 => {
-            let named = ["uri", "url", "path", "ref", "file_path", "href", "id", "artifact_id", "document_id", "record_id"].iter().find_map(|k| m.get(*k).filter(|v| v.is_string()));
+            let named = [
+                "uri",
+                "url",
+                "path",
+                "ref",
+                "file_path",
+                "href",
+                "id",
+                "artifact_id",
+                "document_id",
+                "record_id",
+            ]
+            .iter()
+            .find_map(|k| m.get(*k).filter(|v| v.is_string()));
             match named {
                 Some(r) => collect_refs(r, out, depth + 1),
                 None => m.values().for_each(|x| collect_refs(x, out, depth + 1)),
@@ -524,7 +593,9 @@ mod tests {
 
     #[test]
     fn placeholders_are_absent_and_an_empty_list_of_constraints_is_a_declaration() {
-        let got = required(json!({"intent": " n/a ", "constraints": [], "status": "TODO", "evidence": [], "next_action": "...", "stop_condition": "done"}));
+        let got = required(
+            json!({"intent": " n/a ", "constraints": [], "status": "TODO", "evidence": [], "next_action": "...", "stop_condition": "done"}),
+        );
         assert_eq!(got, ["constraints", "stop_condition"]);
     }
 
@@ -533,16 +604,26 @@ mod tests {
         let p = read(&json!({"agent_name": "Billing", "run_in_background": false}), &Aliases::default());
         assert_eq!(p.targets, ["Billing"]);
         assert!(p.is_empty());
-        let fan = read(&json!({"tasks": [{"agent": "a", "brief": "x"}, {"agent": "b", "brief": "y"}]}), &Aliases::default());
+        let fan = read(
+            &json!({"tasks": [{"agent": "a", "brief": "x"}, {"agent": "b", "brief": "y"}]}),
+            &Aliases::default(),
+        );
         assert_eq!(fan.targets, ["a", "b"]);
         assert!(!fan.structured);
     }
 
     #[test]
     fn constraints_are_read_as_objects_strings_and_maps() {
-        let p = read(&json!({"intent": "i", "hard_constraints": [{"id": "a", "text": "A", "kind": "policy"}, "B rule"], "soft_preferences": ["C"]}), &Aliases::default());
-        let got: Vec<(&str, ConstraintKind)> = p.constraints.iter().map(|c| (c.text.as_deref().unwrap_or_default(), c.kind)).collect();
-        assert_eq!(got, [("A", ConstraintKind::Hard), ("B rule", ConstraintKind::Hard), ("C", ConstraintKind::Soft)]);
+        let p = read(
+            &json!({"intent": "i", "hard_constraints": [{"id": "a", "text": "A", "kind": "policy"}, "B rule"], "soft_preferences": ["C"]}),
+            &Aliases::default(),
+        );
+        let got: Vec<(&str, ConstraintKind)> =
+            p.constraints.iter().map(|c| (c.text.as_deref().unwrap_or_default(), c.kind)).collect();
+        assert_eq!(
+            got,
+            [("A", ConstraintKind::Hard), ("B rule", ConstraintKind::Hard), ("C", ConstraintKind::Soft)]
+        );
         assert_eq!(p.constraints[0].id, "a");
     }
 

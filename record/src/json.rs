@@ -62,7 +62,8 @@ fn quote_big_integers(text: &str) -> String {
                     i += 1;
                 }
                 let lit = &text[start..i];
-                let integer = lit.bytes().enumerate().all(|(n, c)| c.is_ascii_digit() || (n == 0 && c == b'-'));
+                let integer =
+                    lit.bytes().enumerate().all(|(n, c)| c.is_ascii_digit() || (n == 0 && c == b'-'));
                 if integer && lit.len() >= 19 && lit.parse::<i64>().is_err() && lit.parse::<u64>().is_err() {
                     out.push_str(&text[from..start]);
                     out.push('"');
@@ -189,7 +190,12 @@ pub fn salvage(text: &str) -> Option<Value> {
             b',' | b':' | b' ' | b'\n' | b'\r' | b'\t' => i += 1,
             _ => {
                 let start = i;
-                while i < b.len() && !matches!(b[i], b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t' | b':' | b'"' | b'{' | b'[') {
+                while i < b.len()
+                    && !matches!(
+                        b[i],
+                        b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t' | b':' | b'"' | b'{' | b'['
+                    )
+                {
                     i += 1;
                 }
                 // A number at the very end may have lost digits.
@@ -314,7 +320,10 @@ mod tests {
     fn integers_beyond_64_bits_keep_their_digits() {
         let v = parse(r#"{"id": 123456789012345678901234567890, "t": "123456789012345678901234567890"}"#);
         let v = v.as_ref().and_then(Value::as_object);
-        assert_eq!(v.and_then(|m| m["id"].as_str()).and_then(big_integer_digits), Some("123456789012345678901234567890"));
+        assert_eq!(
+            v.and_then(|m| m["id"].as_str()).and_then(big_integer_digits),
+            Some("123456789012345678901234567890")
+        );
         assert_eq!(v.and_then(|m| m["t"].as_str()), Some("123456789012345678901234567890"));
     }
 
@@ -346,7 +355,11 @@ mod tests {
     #[test]
     fn an_object_is_found_after_a_heading_and_in_a_fence() {
         let want = json!({"intent": "x", "status": "y"});
-        for t in ["{\"intent\": \"x\", \"status\": \"y\"}", "Contract:\n{\"intent\": \"x\", \"status\": \"y\"}", "Do this.\n```json\n{\"intent\": \"x\", \"status\": \"y\"}\n```\nThanks."] {
+        for t in [
+            "{\"intent\": \"x\", \"status\": \"y\"}",
+            "Contract:\n{\"intent\": \"x\", \"status\": \"y\"}",
+            "Do this.\n```json\n{\"intent\": \"x\", \"status\": \"y\"}\n```\nThanks.",
+        ] {
             let got = embedded_object(t).map(|(m, _)| Value::Object(m));
             assert_eq!(got.as_ref(), Some(&want), "{t}");
         }

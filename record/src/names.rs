@@ -30,7 +30,14 @@ pub fn slug(name: &str) -> String {
 pub fn is_placeholder_agent(name: &str) -> bool {
     matches!(
         slug(name).as_str(),
-        "" | "openai_agent" | "langgraph" | "agent_workflow" | "unknown" | "unknown_agent" | "default" | "none" | "null"
+        "" | "openai_agent"
+            | "langgraph"
+            | "agent_workflow"
+            | "unknown"
+            | "unknown_agent"
+            | "default"
+            | "none"
+            | "null"
     )
 }
 
@@ -38,7 +45,15 @@ pub fn is_placeholder_agent(name: &str) -> bool {
 pub fn is_human(name: &str) -> bool {
     matches!(
         slug(name).as_str(),
-        "user" | "human" | "customer" | "end_user" | "human_agent" | "human_operator" | "human_in_the_loop" | "person" | "operator"
+        "user"
+            | "human"
+            | "customer"
+            | "end_user"
+            | "human_agent"
+            | "human_operator"
+            | "human_in_the_loop"
+            | "person"
+            | "operator"
     )
 }
 
@@ -91,13 +106,21 @@ pub fn transfer_name(tool: &str) -> Option<TransferName> {
         return Some(if t == "agent" { TransferName::ToArgument } else { TransferName::To(t) });
     }
     match s.as_str() {
-        "transfer_to" | "transfer_agent" | "agent_transfer" | "handoff" | "handoff_to" | "agent_handoff" => return Some(TransferName::ToArgument),
-        "task" | "agent" | "sub_agent" | "subagent" | "ask_question_to_coworker" => return Some(TransferName::Task),
-        "delegate_work_to_coworker" | "delegate_work_to_co_worker" => return Some(TransferName::Delegate(None)),
+        "transfer_to" | "transfer_agent" | "agent_transfer" | "handoff" | "handoff_to" | "agent_handoff" => {
+            return Some(TransferName::ToArgument);
+        }
+        "task" | "agent" | "sub_agent" | "subagent" | "ask_question_to_coworker" => {
+            return Some(TransferName::Task);
+        }
+        "delegate_work_to_coworker" | "delegate_work_to_co_worker" => {
+            return Some(TransferName::Delegate(None));
+        }
         _ => {}
     }
     if let Some(t) = rest(&["delegate_to_", "assign_to_"]) {
-        return Some(TransferName::Delegate((!matches!(t.as_str(), "agent" | "agents" | "worker" | "workers" | "subagent")).then_some(t)));
+        return Some(TransferName::Delegate(
+            (!matches!(t.as_str(), "agent" | "agents" | "worker" | "workers" | "subagent")).then_some(t),
+        ));
     }
     if s == "delegate" || s.starts_with("delegate_") || s.starts_with("delegation") {
         return Some(TransferName::Delegate(None));
@@ -143,7 +166,10 @@ pub fn is_routing_argument(key: &str) -> bool {
 
 /// Technical switches of delegation tools: neither routing nor payload.
 pub fn is_switch_argument(key: &str) -> bool {
-    matches!(slug(key).as_str(), "run_in_background" | "background" | "resume" | "model" | "isolation" | "mode" | "max_turns" | "name")
+    matches!(
+        slug(key).as_str(),
+        "run_in_background" | "background" | "resume" | "model" | "isolation" | "mode" | "max_turns" | "name"
+    )
 }
 
 /// The tool's name without the server that offers it: `mcp__support__lookup` and
@@ -154,14 +180,28 @@ pub fn bare_tool_name(tool: &str) -> &str {
         return rest.split_once("__").map_or(rest, |(_, name)| name);
     }
     match t.rsplit_once(['/', '.']) {
-        Some((server, name)) if !name.is_empty() && !server.is_empty() && !server.contains(char::is_whitespace) => name,
+        Some((server, name))
+            if !name.is_empty() && !server.is_empty() && !server.contains(char::is_whitespace) =>
+        {
+            name
+        }
         _ => t,
     }
 }
 
 /// Pseudo tools by which a framework lets the model give its final answer. They do no work.
 pub fn is_final_answer_tool(tool: &str) -> bool {
-    matches!(slug(tool).as_str(), "final_result" | "final_answer" | "final_output" | "finish" | "structured_output" | "structuredoutput" | "submit_final_answer" | "attempt_completion")
+    matches!(
+        slug(tool).as_str(),
+        "final_result"
+            | "final_answer"
+            | "final_output"
+            | "finish"
+            | "structured_output"
+            | "structuredoutput"
+            | "submit_final_answer"
+            | "attempt_completion"
+    )
 }
 
 #[cfg(test)]
@@ -183,8 +223,14 @@ mod tests {
 
     #[test]
     fn transfer_tools_are_read_with_their_target() {
-        assert_eq!(transfer_name("transfer_to_refunds_specialist"), Some(TransferName::To("refunds_specialist".into())));
-        assert_eq!(transfer_name("transfer_back_to_supervisor"), Some(TransferName::Back("supervisor".into())));
+        assert_eq!(
+            transfer_name("transfer_to_refunds_specialist"),
+            Some(TransferName::To("refunds_specialist".into()))
+        );
+        assert_eq!(
+            transfer_name("transfer_back_to_supervisor"),
+            Some(TransferName::Back("supervisor".into()))
+        );
         assert_eq!(transfer_name("handoff_to_agent"), Some(TransferName::ToArgument));
         assert_eq!(transfer_name("Delegate work to coworker"), Some(TransferName::Delegate(None)));
         assert_eq!(transfer_name("delegate_to_workers"), Some(TransferName::Delegate(None)));

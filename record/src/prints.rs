@@ -147,7 +147,14 @@ struct PrintBuilder {
 
 impl PrintBuilder {
     fn new(key: PrintKey) -> Self {
-        Self { key, shingles: Vec::new(), idents: Vec::new(), last: [String::new(), String::new()], clause: Vec::new(), words: 0 }
+        Self {
+            key,
+            shingles: Vec::new(),
+            idents: Vec::new(),
+            last: [String::new(), String::new()],
+            clause: Vec::new(),
+            words: 0,
+        }
     }
 
     fn add_value(&mut self, v: &Value, depth: usize) {
@@ -268,7 +275,37 @@ enum Token {
 
 /// Cuts a text into words, identifiers and clause breaks.
 fn tokens(text: &str, f: &mut dyn FnMut(Token)) {
-    let hard = |c: char| matches!(c, '"' | '\'' | '`' | '{' | '}' | '[' | ']' | '(' | ')' | '<' | '>' | ',' | ';' | '!' | '?' | '=' | '|' | '*' | '\n' | '\\' | '\u{2018}' | '\u{2019}' | '\u{201c}' | '\u{201d}' | '\u{2022}' | '\u{2013}' | '\u{2014}');
+    let hard = |c: char| {
+        matches!(
+            c,
+            '"' | '\''
+                | '`'
+                | '{'
+                | '}'
+                | '['
+                | ']'
+                | '('
+                | ')'
+                | '<'
+                | '>'
+                | ','
+                | ';'
+                | '!'
+                | '?'
+                | '='
+                | '|'
+                | '*'
+                | '\n'
+                | '\\'
+                | '\u{2018}'
+                | '\u{2019}'
+                | '\u{201c}'
+                | '\u{201d}'
+                | '\u{2022}'
+                | '\u{2013}'
+                | '\u{2014}'
+        )
+    };
     let mut rest = text;
     while !rest.is_empty() {
         let end = rest.find(|c: char| c.is_whitespace() || hard(c)).unwrap_or(rest.len());
@@ -321,7 +358,8 @@ fn ident_strength(t: &str) -> Option<bool> {
     }
     let digits = t.chars().filter(char::is_ascii_digit).count();
     let letters = t.chars().filter(|c| c.is_alphabetic()).count();
-    let technical = t.chars().any(|c| matches!(c, '_' | '/' | '@' | ':' | '#' | '+')) || (n >= 6 && t.contains('.') && !t.contains(".."));
+    let technical = t.chars().any(|c| matches!(c, '_' | '/' | '@' | ':' | '#' | '+'))
+        || (n >= 6 && t.contains('.') && !t.contains(".."));
     let hyphens = t.matches('-').count();
     if digits >= 5 || (digits > 0 && letters > 0) || (technical && n >= 5 && letters > 2) || hyphens >= 2 {
         return Some(true);
@@ -356,7 +394,10 @@ mod tests {
     fn a_sentence_is_found_whatever_surrounds_it() {
         let c = "Refund only within 30 days of capture";
         assert!(holds("Rules. refund ONLY within 30 days of capture, then stop.", c));
-        assert!(holds(r#"{"hard_constraints": [{"id": "x", "text": "Refund only within 30 days of capture"}]}"#, c));
+        assert!(holds(
+            r#"{"hard_constraints": [{"id": "x", "text": "Refund only within 30 days of capture"}]}"#,
+            c
+        ));
         assert!(holds("Contract:\n{\"text\": \"Refund only within 30 days\\nof capture\"}", c));
         assert!(holds("{'text': 'Refund only within 30 days of capture'}", c));
         assert!(!holds("Refund only within 60 days of capture", c));
@@ -372,7 +413,17 @@ mod tests {
 
     #[test]
     fn identifiers_are_strong_or_weak() {
-        for s in ["ORD-48213", "repo:status", "session.write", "pay_7F3M", "r.okafor@x.org", "/tmp/a.log", "2026-02-27", "getUser2", "original-payment-method"] {
+        for s in [
+            "ORD-48213",
+            "repo:status",
+            "session.write",
+            "pay_7F3M",
+            "r.okafor@x.org",
+            "/tmp/a.log",
+            "2026-02-27",
+            "getUser2",
+            "original-payment-method",
+        ] {
             assert_eq!(ident_strength(s), Some(true), "{s}");
         }
         for s in ["read-only", "e-mail"] {

@@ -28,7 +28,8 @@ pub fn looks_like(text: &str) -> bool {
     match t.as_bytes().first() {
         Some(b'{' | b'[' | b'(') => true,
         Some(c) if c.is_ascii_alphabetic() || *c == b'_' => {
-            let end = t.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.')).unwrap_or(t.len());
+            let end =
+                t.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.')).unwrap_or(t.len());
             t[end..].starts_with('(') && t.trim_end().ends_with(')')
         }
         _ => false,
@@ -227,7 +228,11 @@ impl Parser<'_> {
         if matches!(self.peek(), Some(b'-' | b'+')) {
             self.i += 1;
         }
-        while self.peek().is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_') || (matches!(c, b'+' | b'-') && matches!(self.s[self.i - 1], b'e' | b'E'))) {
+        while self.peek().is_some_and(|c| {
+            c.is_ascii_alphanumeric()
+                || matches!(c, b'.' | b'_')
+                || (matches!(c, b'+' | b'-') && matches!(self.s[self.i - 1], b'e' | b'E'))
+        }) {
             self.i += 1;
         }
         let t = self.text[start..self.i].replace('_', "");
@@ -258,7 +263,9 @@ impl Parser<'_> {
             "True" | "true" => return Some(Value::Bool(true)),
             "False" | "false" => return Some(Value::Bool(false)),
             "None" | "null" | "nan" | "NaN" | "inf" | "Ellipsis" => return Some(Value::Null),
-            "b" | "u" | "r" | "f" | "br" | "rb" | "B" | "U" | "R" if matches!(self.peek(), Some(b'\'' | b'"')) => {
+            "b" | "u" | "r" | "f" | "br" | "rb" | "B" | "U" | "R"
+                if matches!(self.peek(), Some(b'\'' | b'"')) =>
+            {
                 return self.string(w.eq_ignore_ascii_case("r") || w.len() == 2).map(Value::String);
             }
             _ => {}
@@ -343,14 +350,28 @@ mod tests {
 
     #[test]
     fn a_dict_repr_is_the_json_it_stands_for() {
-        let v = parse(r#"{'order_id': 'ORD-1', "ok": True, 'none': None, 'n': 129.0, 'l': [1, 2], 't': (3,), 'q': "it's"}"#);
-        assert_eq!(v, Some(json!({"order_id": "ORD-1", "ok": true, "none": null, "n": 129.0, "l": [1, 2], "t": [3], "q": "it's"})));
+        let v = parse(
+            r#"{'order_id': 'ORD-1', "ok": True, 'none': None, 'n': 129.0, 'l': [1, 2], 't': (3,), 'q': "it's"}"#,
+        );
+        assert_eq!(
+            v,
+            Some(
+                json!({"order_id": "ORD-1", "ok": true, "none": null, "n": 129.0, "l": [1, 2], "t": [3], "q": "it's"})
+            )
+        );
     }
 
     #[test]
     fn a_call_keeps_its_class_and_arguments() {
-        let v = parse(r#"ResponseFunctionToolCall(arguments='{"reason": "x"}', call_id='call_1', name='transfer_to_b', status=None)"#);
-        assert_eq!(v, Some(json!({"__class__": "ResponseFunctionToolCall", "arguments": "{\"reason\": \"x\"}", "call_id": "call_1", "name": "transfer_to_b", "status": null})));
+        let v = parse(
+            r#"ResponseFunctionToolCall(arguments='{"reason": "x"}', call_id='call_1', name='transfer_to_b', status=None)"#,
+        );
+        assert_eq!(
+            v,
+            Some(
+                json!({"__class__": "ResponseFunctionToolCall", "arguments": "{\"reason\": \"x\"}", "call_id": "call_1", "name": "transfer_to_b", "status": null})
+            )
+        );
     }
 
     #[test]

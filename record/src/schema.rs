@@ -8,15 +8,18 @@
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryViewArray, BinaryViewBuilder, BooleanArray, BooleanBuilder, Float64Array, Float64Builder, Int32Array, Int32Builder, Int64Array, Int64Builder, ListArray, RecordBatch, StringViewArray,
-    StringViewBuilder, StructArray, TimestampNanosecondArray, TimestampNanosecondBuilder,
+    Array, ArrayRef, AsArray, BinaryViewArray, BinaryViewBuilder, BooleanArray, BooleanBuilder, Float64Array,
+    Float64Builder, Int32Array, Int32Builder, Int64Array, Int64Builder, ListArray, RecordBatch,
+    StringViewArray, StringViewBuilder, StructArray, TimestampNanosecondArray, TimestampNanosecondBuilder,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 
 use crate::constraint::ConstraintKind;
-use crate::span::{Args, ConstraintRow, Control, Evaluation, Handoff, Item, PayloadRow, Record, Span, Status};
+use crate::span::{
+    Args, ConstraintRow, Control, Evaluation, Handoff, Item, PayloadRow, Record, Span, Status,
+};
 
 /// Number of this layout. A reader refuses files of another one.
 pub const VERSION: &str = "1";
@@ -70,11 +73,31 @@ pub static ITEM: LazyLock<Vec<Column>> = LazyLock::new(|| {
         col("asks", Boolean, false, "the text asks something"),
         col("cut", Boolean, false, "the item is cut off"),
         col("error", Boolean, true, "a result's own error flag; NULL: it has none"),
-        col("args", Utf8View, true, "how a call's arguments are known: `whole`, `bare`, `cut`, `masked`; NULL: not captured, or no call"),
+        col(
+            "args",
+            Utf8View,
+            true,
+            "how a call's arguments are known: `whole`, `bare`, `cut`, `masked`; NULL: not captured, or no call",
+        ),
         col("args_digest", Utf8View, true, "SHA-256 of the canonical arguments, hex; NULL: not known"),
-        col("sole", Int64, true, "hash of the value of a call's only argument, to join it with an unwrapped one; NULL: no or several arguments"),
-        col("shingles", BinaryView, true, "fingerprint: sorted `u32` little endian, three-word runs and short clauses; NULL: none"),
-        col("idents", BinaryView, true, "fingerprint: sorted `u64` little endian, identifiers, lowest bit set for strong ones; NULL: none"),
+        col(
+            "sole",
+            Int64,
+            true,
+            "hash of the value of a call's only argument, to join it with an unwrapped one; NULL: no or several arguments",
+        ),
+        col(
+            "shingles",
+            BinaryView,
+            true,
+            "fingerprint: sorted `u32` little endian, three-word runs and short clauses; NULL: none",
+        ),
+        col(
+            "idents",
+            BinaryView,
+            true,
+            "fingerprint: sorted `u64` little endian, identifiers, lowest bit set for strong ones; NULL: none",
+        ),
         col("text", Utf8View, true, "the content; NULL: content mode `none`, or masked"),
     ]
 });
@@ -87,7 +110,12 @@ pub static CONSTRAINT: LazyLock<Vec<Column>> = LazyLock::new(|| {
         col("hash", Utf8View, false, "SHA-256 of `{id,text}`, hex"),
         col("soft", Boolean, false, "a wish and no rule"),
         col("retired", Boolean, false, "no longer in force"),
-        col("shingles", BinaryView, true, "what a text must hold where it holds this rule; NULL: the rule has no text"),
+        col(
+            "shingles",
+            BinaryView,
+            true,
+            "what a text must hold where it holds this rule; NULL: the rule has no text",
+        ),
         col("text", Utf8View, true, "the rule; NULL: content mode `none`, or no text"),
     ]
 });
@@ -96,7 +124,12 @@ pub static CONSTRAINT: LazyLock<Vec<Column>> = LazyLock::new(|| {
 pub static PAYLOAD: LazyLock<Vec<Column>> = LazyLock::new(|| {
     use DataType::{BinaryView, Boolean, Int32, Int64, Utf8View};
     vec![
-        col("source", Utf8View, false, "where it stands: `output`, `input` (messages), `update` (state) or `contract` (attributes)"),
+        col(
+            "source",
+            Utf8View,
+            false,
+            "where it stands: `output`, `input` (messages), `update` (state) or `contract` (attributes)",
+        ),
         col("pos", Int32, false, "position in that list"),
         col("call_id", Utf8View, true, "the call it belongs to; NULL: none"),
         col("complete", Boolean, false, "false: cut off or masked"),
@@ -104,15 +137,30 @@ pub static PAYLOAD: LazyLock<Vec<Column>> = LazyLock::new(|| {
         col("structured", Boolean, false, "an object with contract fields was found"),
         col("narrative", Boolean, false, "free text was found"),
         col("fields", Int32, false, "contract fields present, one bit each in the order of `contract::ALL`"),
-        col("aliases", list(Utf8View), true, "keys that filled a field under another name, `key>field`; NULL: none"),
+        col(
+            "aliases",
+            list(Utf8View),
+            true,
+            "keys that filled a field under another name, `key>field`; NULL: none",
+        ),
         col("targets", list(Utf8View), true, "names in routing arguments; NULL: none"),
         col("constraints", list_of(&fields(&CONSTRAINT)), true, "constraints stated; NULL: none"),
         col("artifacts", list(Utf8View), true, "references to artifacts; NULL: none"),
         col("goal", Int64, true, "hash of the stated intent; NULL: none stated"),
-        col("policies", list(Utf8View), true, "ids of catalogue constraints whose patterns it matches; NULL: none"),
+        col(
+            "policies",
+            list(Utf8View),
+            true,
+            "ids of catalogue constraints whose patterns it matches; NULL: none",
+        ),
         col("steps", BinaryView, true, "hashes (`u64`) of names in completed steps; NULL: none"),
         col("tokens", Int32, true, "tokens without routing arguments; NULL: not counted"),
-        col("texts", BinaryView, true, "hashes (`i64`) of the text arguments, to find them as a message; NULL: none"),
+        col(
+            "texts",
+            BinaryView,
+            true,
+            "hashes (`i64`) of the text arguments, to find them as a message; NULL: none",
+        ),
         col("shingles", BinaryView, true, "fingerprint, as in items; NULL: none"),
         col("idents", BinaryView, true, "fingerprint, as in items; NULL: none"),
         col("text", Utf8View, true, "the payload as JSON; NULL: content mode `none`"),
@@ -146,17 +194,42 @@ pub static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
         col("otel_kind", Int32, false, "OTLP span kind, raw value"),
         col("status", Utf8View, false, "`unset`, `ok` or `error`"),
         col("error", Utf8View, true, "class of the error; NULL: none"),
-        col("control", Utf8View, true, "`transfer` or `pause`: an exception that is control flow; NULL: none"),
+        col(
+            "control",
+            Utf8View,
+            true,
+            "`transfer` or `pause`: an exception that is control flow; NULL: none",
+        ),
         col("dropped", Int32, false, "attributes the sender dropped: content may lack"),
-        col("role", Utf8View, false, "what the span is: agent, workflow, inference, tool, handoff, step, definition, other"),
-        col("agent", Utf8View, true, "the agent by the span's own word; NULL: it says none, the tree decides"),
+        col(
+            "role",
+            Utf8View,
+            false,
+            "what the span is: agent, workflow, inference, tool, handoff, step, definition, other",
+        ),
+        col(
+            "agent",
+            Utf8View,
+            true,
+            "the agent by the span's own word; NULL: it says none, the tree decides",
+        ),
         col("agent_id", Utf8View, true, "an id of the agent; NULL: none"),
         col("node", Utf8View, true, "graph node; NULL: none"),
         col("parent_agent", Utf8View, true, "the agent before, by this span's word; NULL: it says none"),
-        col("conversation_id", Utf8View, true, "conversation, session or thread: joins traces to tasks; NULL: none"),
+        col(
+            "conversation_id",
+            Utf8View,
+            true,
+            "conversation, session or thread: joins traces to tasks; NULL: none",
+        ),
         col("task_id", Utf8View, true, "`baton.task.id`; NULL: none"),
         col("model", Utf8View, true, "model of an inference; NULL: not given"),
-        col("response_id", Utf8View, true, "tells one model call recorded twice from two calls; NULL: not given"),
+        col(
+            "response_id",
+            Utf8View,
+            true,
+            "tells one model call recorded twice from two calls; NULL: not given",
+        ),
         col("previous_response_id", Utf8View, true, "the server keeps the history; NULL: it does not"),
         col("input_tokens", Int64, true, "cached ones included; NULL: not given"),
         col("output_tokens", Int64, true, "NULL: not given"),
@@ -167,10 +240,30 @@ pub static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
         col("view_cut", Boolean, false, "messages are cut off"),
         col("view_masked", Boolean, false, "messages are masked"),
         col("view_hidden", Boolean, false, "a server-managed conversation hides earlier items"),
-        col("input", list_of(&fields(&ITEM)), true, "messages in, or the call of a tool span; NULL: not captured"),
-        col("output", list_of(&fields(&ITEM)), true, "messages out, or the result of a tool span; NULL: not captured"),
-        col("payloads", list_of(&fields(&PAYLOAD)), true, "what calls and state updates say as a payload; NULL: nothing to say"),
-        col("handoff_signal", Utf8View, true, "how the span speaks of a transfer: `explicit`, `command`, `goto`, `received`; NULL: it does not"),
+        col(
+            "input",
+            list_of(&fields(&ITEM)),
+            true,
+            "messages in, or the call of a tool span; NULL: not captured",
+        ),
+        col(
+            "output",
+            list_of(&fields(&ITEM)),
+            true,
+            "messages out, or the result of a tool span; NULL: not captured",
+        ),
+        col(
+            "payloads",
+            list_of(&fields(&PAYLOAD)),
+            true,
+            "what calls and state updates say as a payload; NULL: nothing to say",
+        ),
+        col(
+            "handoff_signal",
+            Utf8View,
+            true,
+            "how the span speaks of a transfer: `explicit`, `command`, `goto`, `received`; NULL: it does not",
+        ),
         col("handoff_from", Utf8View, true, "sender; NULL: not said"),
         col("handoff_to", list(Utf8View), true, "receivers; NULL: not said"),
         col("handoff_mode", Utf8View, true, "mode by the span's own word; NULL: not said"),
@@ -183,12 +276,22 @@ pub static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
         col("history_tokens_after", Int64, true, "NULL: not said"),
         col("history_filtered_count", Int64, true, "NULL: not said"),
         col("constraints_hash", Utf8View, true, "hash of the active set; NULL: not said"),
-        col("constraint_ids", list(Utf8View), true, "active constraints, or what the receiver got; NULL: not said"),
+        col(
+            "constraint_ids",
+            list(Utf8View),
+            true,
+            "active constraints, or what the receiver got; NULL: not said",
+        ),
         col("constraint_hashes", list(Utf8View), true, "their hashes; NULL: not said"),
         col("contract_fields", list(Utf8View), true, "contract fields present; NULL: not said"),
         col("artifact_refs", list(Utf8View), true, "references handed over; NULL: not said"),
         col("state_constraint_ids", list(Utf8View), true, "constraints in durable state; NULL: not said"),
-        col("view_policies", list(Utf8View), true, "ids of catalogue constraints whose patterns the input matches; NULL: none"),
+        col(
+            "view_policies",
+            list(Utf8View),
+            true,
+            "ids of catalogue constraints whose patterns the input matches; NULL: none",
+        ),
         col("evaluations", list_of(&fields(&EVALUATION)), true, "judgements of the span; NULL: none"),
     ]
 });
@@ -222,7 +325,12 @@ impl ListBuilder {
 
     fn finish(self, child: ArrayRef) -> ArrayRef {
         let field = Arc::new(Field::new("item", child.data_type().clone(), true));
-        Arc::new(ListArray::new(field, OffsetBuffer::new(self.offsets.into()), child, Some(NullBuffer::from(self.valid))))
+        Arc::new(ListArray::new(
+            field,
+            OffsetBuffer::new(self.offsets.into()),
+            child,
+            Some(NullBuffer::from(self.valid)),
+        ))
     }
 }
 
@@ -448,7 +556,12 @@ impl Payloads {
     }
 }
 
-builders!(Evaluations { list: ListBuilder, name: StringViewBuilder, score: Float64Builder, label: StringViewBuilder });
+builders!(Evaluations {
+    list: ListBuilder,
+    name: StringViewBuilder,
+    score: Float64Builder,
+    label: StringViewBuilder
+});
 
 impl Evaluations {
     fn push(&mut self, items: &[Evaluation]) {
@@ -461,7 +574,8 @@ impl Evaluations {
     }
 
     fn finish(mut self) -> ArrayRef {
-        let arrays: Vec<ArrayRef> = vec![Arc::new(self.name.finish()), Arc::new(self.score.finish()), Arc::new(self.label.finish())];
+        let arrays: Vec<ArrayRef> =
+            vec![Arc::new(self.name.finish()), Arc::new(self.score.finish()), Arc::new(self.label.finish())];
         self.list.finish(Arc::new(StructArray::new(fields(&EVALUATION), arrays, None)))
     }
 }
@@ -481,16 +595,24 @@ fn strings_column<'a>(spans: &'a [Span], f: impl Fn(&'a Handoff) -> &'a [String]
 /// # Errors
 /// Arrow's own, should the columns not fit the schema (a defect).
 pub fn encode(spans: &[Span]) -> Result<RecordBatch, ArrowError> {
-    let handoff = |f: fn(&Handoff) -> Option<i64>| -> ArrayRef { Arc::new(spans.iter().map(|s| s.handoff.as_ref().and_then(f)).collect::<Int64Array>()) };
+    let handoff = |f: fn(&Handoff) -> Option<i64>| -> ArrayRef {
+        Arc::new(spans.iter().map(|s| s.handoff.as_ref().and_then(f)).collect::<Int64Array>())
+    };
     let time = |f: fn(&Span) -> Option<i64>| -> ArrayRef {
         let mut b = TimestampNanosecondBuilder::with_capacity(spans.len()).with_timezone("UTC");
         spans.iter().for_each(|s| b.append_option(f(s)));
         Arc::new(b.finish())
     };
-    let flag = |f: fn(&Span) -> bool| -> ArrayRef { Arc::new(spans.iter().map(|s| Some(f(s))).collect::<BooleanArray>()) };
-    let int = |f: fn(&Span) -> i32| -> ArrayRef { Arc::new(spans.iter().map(|s| Some(f(s))).collect::<Int32Array>()) };
-    let long = |f: fn(&Span) -> Option<i64>| -> ArrayRef { Arc::new(spans.iter().map(f).collect::<Int64Array>()) };
-    let (mut input, mut output, mut payloads, mut evaluations) = (Items::new(), Items::new(), Payloads::new(), Evaluations::new());
+    let flag = |f: fn(&Span) -> bool| -> ArrayRef {
+        Arc::new(spans.iter().map(|s| Some(f(s))).collect::<BooleanArray>())
+    };
+    let int = |f: fn(&Span) -> i32| -> ArrayRef {
+        Arc::new(spans.iter().map(|s| Some(f(s))).collect::<Int32Array>())
+    };
+    let long =
+        |f: fn(&Span) -> Option<i64>| -> ArrayRef { Arc::new(spans.iter().map(f).collect::<Int64Array>()) };
+    let (mut input, mut output, mut payloads, mut evaluations) =
+        (Items::new(), Items::new(), Payloads::new(), Evaluations::new());
     let (mut contract_fields, mut view_policies) = (Strings::new(), Strings::new());
     for s in spans {
         view_policies.push(&s.view_policies);
@@ -498,7 +620,12 @@ pub fn encode(spans: &[Span]) -> Result<RecordBatch, ArrowError> {
         output.push(s.output.as_deref());
         payloads.push(&s.payloads);
         evaluations.push(&s.evaluations);
-        let names: Vec<&str> = s.handoff.as_ref().and_then(|h| h.fields).map(|f| crate::contract::field_names(f).collect()).unwrap_or_default();
+        let names: Vec<&str> = s
+            .handoff
+            .as_ref()
+            .and_then(|h| h.fields)
+            .map(|f| crate::contract::field_names(f).collect())
+            .unwrap_or_default();
         contract_fields.push(&names);
     }
     let arrays = vec![
@@ -769,8 +896,12 @@ pub fn unpack_u64(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
 }
 
 fn child<T: Array + Clone + 'static>(s: &StructArray, name: &str) -> Result<T, ArrowError> {
-    let c = s.column_by_name(name).ok_or_else(|| ArrowError::SchemaError(format!("spans: no column {name}")))?;
-    c.as_any().downcast_ref::<T>().cloned().ok_or_else(|| ArrowError::SchemaError(format!("spans: column {name} has type {}", c.data_type())))
+    let c =
+        s.column_by_name(name).ok_or_else(|| ArrowError::SchemaError(format!("spans: no column {name}")))?;
+    c.as_any()
+        .downcast_ref::<T>()
+        .cloned()
+        .ok_or_else(|| ArrowError::SchemaError(format!("spans: column {name} has type {}", c.data_type())))
 }
 
 impl ItemColumns {
@@ -920,13 +1051,29 @@ impl SpanColumns {
     pub fn new(batch: &RecordBatch) -> Result<Self, ArrowError> {
         let mut arrays = Vec::with_capacity(COLUMNS.len());
         for c in COLUMNS.iter() {
-            let a = batch.column_by_name(c.name).ok_or_else(|| ArrowError::SchemaError(format!("spans: no column {}", c.name)))?;
-            arrays.push(if *a.data_type() == c.data_type { a.clone() } else { arrow::compute::cast(a, &c.data_type)? });
+            let a = batch
+                .column_by_name(c.name)
+                .ok_or_else(|| ArrowError::SchemaError(format!("spans: no column {}", c.name)))?;
+            arrays.push(if *a.data_type() == c.data_type {
+                a.clone()
+            } else {
+                arrow::compute::cast(a, &c.data_type)?
+            });
         }
         // Arrow checks lengths and NULLs here, so that decoding can rely on them.
         let batch = RecordBatch::try_new(schema(), arrays)?;
-        let list = |name: &str| batch.column_by_name(name).map(|c| c.as_list::<i32>().clone()).ok_or_else(|| ArrowError::SchemaError(name.to_owned()));
-        Ok(Self { input: ItemColumns::new(&list("input")?)?, output: ItemColumns::new(&list("output")?)?, payloads: PayloadColumns::new(&list("payloads")?)?, batch })
+        let list = |name: &str| {
+            batch
+                .column_by_name(name)
+                .map(|c| c.as_list::<i32>().clone())
+                .ok_or_else(|| ArrowError::SchemaError(name.to_owned()))
+        };
+        Ok(Self {
+            input: ItemColumns::new(&list("input")?)?,
+            output: ItemColumns::new(&list("output")?)?,
+            payloads: PayloadColumns::new(&list("payloads")?)?,
+            batch,
+        })
     }
 
     /// Number of rows.
@@ -985,7 +1132,13 @@ impl SpanColumns {
                 constraints_hash: self.string(50, row),
                 constraint_ids: self.names(51, row),
                 constraint_hashes: self.names(52, row),
-                fields: (!names.is_empty()).then(|| names.iter().filter_map(|n| crate::contract::Field::from_name(n)).map(crate::contract::Field::bit).sum()),
+                fields: (!names.is_empty()).then(|| {
+                    names
+                        .iter()
+                        .filter_map(|n| crate::contract::Field::from_name(n))
+                        .map(crate::contract::Field::bit)
+                        .sum()
+                }),
                 artifacts: self.names(54, row),
                 state_constraint_ids: self.names(55, row),
             })
@@ -994,7 +1147,14 @@ impl SpanColumns {
             .map(|r| {
                 let s = self.batch.column(57).as_list::<i32>().values().as_struct();
                 let score: &Float64Array = s.column(1).as_primitive();
-                r.map(|i| (s.column(0).as_string_view().value(i), score.is_valid(i).then(|| score.value(i)), text(s.column(2).as_string_view(), i))).collect()
+                r.map(|i| {
+                    (
+                        s.column(0).as_string_view().value(i),
+                        score.is_valid(i).then(|| score.value(i)),
+                        text(s.column(2).as_string_view(), i),
+                    )
+                })
+                .collect()
             })
             .unwrap_or_default();
         SpanRef {
@@ -1036,10 +1196,17 @@ impl SpanColumns {
             finish: self.string(28, row),
             tool: self.string(29, row),
             call_id: self.string(30, row),
-            view: crate::span::View { lossy: self.flag(31, row), cut: self.flag(32, row), masked: self.flag(33, row), hidden: self.flag(34, row) },
+            view: crate::span::View {
+                lossy: self.flag(31, row),
+                cut: self.flag(32, row),
+                masked: self.flag(33, row),
+                hidden: self.flag(34, row),
+            },
             input: self.input.items(row),
             output: self.output.items(row),
-            payloads: range(&self.payloads.list, row).map(|r| r.map(|i| self.payloads.payload(i)).collect()).unwrap_or_default(),
+            payloads: range(&self.payloads.list, row)
+                .map(|r| r.map(|i| self.payloads.payload(i)).collect())
+                .unwrap_or_default(),
             handoff,
             view_policies: self.names(56, row),
             evaluations,
@@ -1050,19 +1217,34 @@ impl SpanColumns {
 /// The documented schema as Markdown tables, for the README of the store.
 pub fn markdown() -> String {
     let mut out = String::new();
-    let parts: [(&str, &[Column]); 5] = [("spans", &COLUMNS), ("input[], output[]", &ITEM), ("payloads[]", &PAYLOAD), ("payloads[].constraints[]", &CONSTRAINT), ("evaluations[]", &EVALUATION)];
+    let parts: [(&str, &[Column]); 5] = [
+        ("spans", &COLUMNS),
+        ("input[], output[]", &ITEM),
+        ("payloads[]", &PAYLOAD),
+        ("payloads[].constraints[]", &CONSTRAINT),
+        ("evaluations[]", &EVALUATION),
+    ];
     for (title, columns) in parts {
-        out.push_str(&format!("### `{title}`\n\n| column | type | why, and what NULL means |\n|---|---|---|\n"));
+        out.push_str(&format!(
+            "### `{title}`\n\n| column | type | why, and what NULL means |\n|---|---|---|\n"
+        ));
         for c in columns {
             let ty = match &c.data_type {
                 DataType::Utf8View => "text".to_owned(),
                 DataType::BinaryView => "binary".to_owned(),
                 DataType::Timestamp(..) => "timestamp (ns, UTC)".to_owned(),
-                DataType::List(f) if matches!(f.data_type(), DataType::Struct(_)) => "list of struct".to_owned(),
+                DataType::List(f) if matches!(f.data_type(), DataType::Struct(_)) => {
+                    "list of struct".to_owned()
+                }
                 DataType::List(_) => "list of text".to_owned(),
                 other => other.to_string().to_lowercase(),
             };
-            out.push_str(&format!("| `{}` | {ty}{} | {} |\n", c.name, if c.nullable { "" } else { ", not null" }, c.why));
+            out.push_str(&format!(
+                "| `{}` | {ty}{} | {} |\n",
+                c.name,
+                if c.nullable { "" } else { ", not null" },
+                c.why
+            ));
         }
         out.push('\n');
     }
@@ -1113,13 +1295,22 @@ mod tests {
             payloads: vec![PayloadRow {
                 source: Source::Update,
                 fields: 33,
-                constraints: vec![ConstraintRow { constraint: Constraint::new("a", "b", ConstraintKind::Soft), shingles: vec![8] }],
+                constraints: vec![ConstraintRow {
+                    constraint: Constraint::new("a", "b", ConstraintKind::Soft),
+                    shingles: vec![8],
+                }],
                 steps: vec![5],
                 texts: vec![-1],
                 targets: vec!["x".into()],
                 ..PayloadRow::default()
             }],
-            handoff: Some(Handoff { signal: Signal::Received, to: vec!["b".into()], fields: Some(3), items_after: Some(4), ..Handoff::default() }),
+            handoff: Some(Handoff {
+                signal: Signal::Received,
+                to: vec!["b".into()],
+                fields: Some(3),
+                items_after: Some(4),
+                ..Handoff::default()
+            }),
             evaluations: vec![Evaluation { name: "n".into(), score: Some(0.5), label: None }],
             ..Span::default()
         }
@@ -1128,18 +1319,31 @@ mod tests {
     #[test]
     fn what_is_encoded_is_decoded() {
         let batch = encode(&[Span::default(), full()]).map_err(|e| e.to_string());
-        let cols = SpanColumns::new(batch.as_ref().unwrap_or_else(|e| panic!("{e}"))).unwrap_or_else(|e| panic!("{e}"));
+        let cols = SpanColumns::new(batch.as_ref().unwrap_or_else(|e| panic!("{e}")))
+            .unwrap_or_else(|e| panic!("{e}"));
         let s = cols.span(1);
-        assert_eq!((s.trace_id, s.parent_id, s.log, s.start, s.status, s.control), ("t", Some("p"), true, Some(1), Status::Error, Control::Pause));
+        assert_eq!(
+            (s.trace_id, s.parent_id, s.log, s.start, s.status, s.control),
+            ("t", Some("p"), true, Some(1), Status::Error, Control::Pause)
+        );
         let items = s.input.as_ref().map(|i| i.as_slice()).unwrap_or_default();
         assert_eq!(items.len(), 2);
-        assert_eq!((items[0].kind, items[0].name, items[0].hash, items[0].args, unpack_u32(items[0].shingles)), (ItemKind::Call, Some("lookup"), Some(-5), Args::Whole, vec![1, 2]));
+        assert_eq!(
+            (items[0].kind, items[0].name, items[0].hash, items[0].args, unpack_u32(items[0].shingles)),
+            (ItemKind::Call, Some("lookup"), Some(-5), Args::Whole, vec![1, 2])
+        );
         assert_eq!(s.output.as_ref().map(Vec::len), Some(0));
         assert_eq!(cols.span(0).output.as_ref().map(Vec::len), None);
         let p = &s.payloads[0];
-        assert_eq!((p.fields, p.targets.as_slice(), p.constraints[0].id, p.constraints[0].soft), (33, &["x"][..], "a", true));
+        assert_eq!(
+            (p.fields, p.targets.as_slice(), p.constraints[0].id, p.constraints[0].soft),
+            (33, &["x"][..], "a", true)
+        );
         let h = s.handoff.as_ref();
-        assert_eq!(h.map(|h| (h.signal, h.to.clone(), h.fields, h.items_after)), Some((Signal::Received, vec!["b"], Some(3), Some(4))));
+        assert_eq!(
+            h.map(|h| (h.signal, h.to.clone(), h.fields, h.items_after)),
+            Some((Signal::Received, vec!["b"], Some(3), Some(4)))
+        );
         assert_eq!(s.evaluations, [("n", Some(0.5), None)]);
     }
 

@@ -27,14 +27,31 @@ struct Goal {
 const ALIKE: f64 = 0.6;
 
 /// The episodes of a task. `redoes[i]`: the receiver of transfer i repeats what is done already.
-pub(super) fn find(infs: &[Inference<'_>], runs: &Runs<'_>, transfers: &[Transfer<'_>], redoes: &[bool], turn_of: &dyn Fn(i64) -> usize) -> Vec<Bounce> {
-    let said: HashSet<i64> = transfers.iter().flat_map(|t| &t.payloads).flat_map(|p| unpack_u64(p.texts).map(u64::cast_signed)).collect();
-    let accepted: Vec<usize> = (0..transfers.len()).filter(|i| transfers[*i].outcome == "accepted" && transfers[*i].to_run.is_some()).collect();
+pub(super) fn find(
+    infs: &[Inference<'_>],
+    runs: &Runs<'_>,
+    transfers: &[Transfer<'_>],
+    redoes: &[bool],
+    turn_of: &dyn Fn(i64) -> usize,
+) -> Vec<Bounce> {
+    let said: HashSet<i64> = transfers
+        .iter()
+        .flat_map(|t| &t.payloads)
+        .flat_map(|p| unpack_u64(p.texts).map(u64::cast_signed))
+        .collect();
+    let accepted: Vec<usize> = (0..transfers.len())
+        .filter(|i| transfers[*i].outcome == "accepted" && transfers[*i].to_run.is_some())
+        .collect();
     let goals: Vec<Goal> = transfers
         .iter()
         .map(|t| Goal {
             stated: t.payloads.iter().find_map(|p| p.goal),
-            shingles: t.payloads.iter().filter(|p| p.narrative || p.structured).flat_map(|p| unpack_u32(p.shingles)).collect(),
+            shingles: t
+                .payloads
+                .iter()
+                .filter(|p| p.narrative || p.structured)
+                .flat_map(|p| unpack_u32(p.shingles))
+                .collect(),
             known: t.captured && t.payloads.iter().any(|p| !p.empty),
             epoch: turn_of(t.time).max(users_before(infs, &said, t.time)),
         })
@@ -48,7 +65,10 @@ pub(super) fn find(infs: &[Inference<'_>], runs: &Runs<'_>, transfers: &[Transfe
             // The same goal delegated again after it came back.
             let again = accepted[..n].iter().any(|&j| {
                 let e = &transfers[j];
-                e.mode == "return_to_caller" && agent(e.from_run) == agent(t.from_run) && same_delegated(&goals[j], &goals[k]) && e.to_run.is_some_and(|r| runs.runs[r].end <= t.time)
+                e.mode == "return_to_caller"
+                    && agent(e.from_run) == agent(t.from_run)
+                    && same_delegated(&goals[j], &goals[k])
+                    && e.to_run.is_some_and(|r| runs.runs[r].end <= t.time)
             });
             if again {
                 out.push(Bounce { back: k, again: Some(k) });
@@ -59,13 +79,20 @@ pub(super) fn find(infs: &[Inference<'_>], runs: &Runs<'_>, transfers: &[Transfe
             continue;
         }
         let to = agent(t.to_run);
-        let passed_on_before = accepted[..n].iter().any(|&j| agent(transfers[j].from_run) == to && same(&goals[j], &goals[k]));
+        let passed_on_before =
+            accepted[..n].iter().any(|&j| agent(transfers[j].from_run) == to && same(&goals[j], &goals[k]));
         if !passed_on_before {
             continue;
         }
         // Until control comes back to it once more.
-        let until = accepted[n + 1..].iter().position(|&m| agent(transfers[m].to_run) == to).map_or(accepted.len(), |p| n + 1 + p);
-        let again = accepted[n + 1..until.max(n + 1)].iter().position(|&m| agent(transfers[m].from_run) == to && same(&goals[m], &goals[k])).map(|p| n + 1 + p);
+        let until = accepted[n + 1..]
+            .iter()
+            .position(|&m| agent(transfers[m].to_run) == to)
+            .map_or(accepted.len(), |p| n + 1 + p);
+        let again = accepted[n + 1..until.max(n + 1)]
+            .iter()
+            .position(|&m| agent(transfers[m].from_run) == to && same(&goals[m], &goals[k]))
+            .map(|p| n + 1 + p);
         if again.is_some() || redoes[k] {
             out.push(Bounce { back: k, again: again.map(|m| accepted[m]) });
             skip = again.map_or(n + 1, |m| m + 1);
@@ -89,7 +116,8 @@ fn same_delegated(a: &Goal, b: &Goal) -> bool {
         _ if !a.known || !b.known => return false,
         _ => {}
     }
-    let (x, y): (HashSet<u32>, HashSet<u32>) = (a.shingles.iter().copied().collect(), b.shingles.iter().copied().collect());
+    let (x, y): (HashSet<u32>, HashSet<u32>) =
+        (a.shingles.iter().copied().collect(), b.shingles.iter().copied().collect());
     let small = x.len().min(y.len());
     small > 0 && x.intersection(&y).count() as f64 >= ALIKE * small as f64
 }
@@ -98,7 +126,12 @@ fn same_delegated(a: &Goal, b: &Goal) -> bool {
 fn users_before(infs: &[Inference<'_>], said: &HashSet<i64>, time: i64) -> usize {
     let mut seen: HashSet<i64> = HashSet::new();
     for f in infs.iter().filter(|f| f.start <= time) {
-        for i in f.input.iter().flatten().filter(|i| i.kind == ItemKind::Text && i.speaker == Speaker::User && !i.retold) {
+        for i in f
+            .input
+            .iter()
+            .flatten()
+            .filter(|i| i.kind == ItemKind::Text && i.speaker == Speaker::User && !i.retold)
+        {
             if let Some(h) = i.hash.filter(|h| !said.contains(h)) {
                 seen.insert(h);
             }

@@ -63,7 +63,12 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>, infs: &[Inference<'a>], runs: &mut 
 }
 
 fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
-    let nodes: Vec<usize> = g.order.iter().copied().filter(|i| g.nodes[*i].s.role == Role::Tool && !g.nodes[*i].duplicate).collect();
+    let nodes: Vec<usize> = g
+        .order
+        .iter()
+        .copied()
+        .filter(|i| g.nodes[*i].s.role == Role::Tool && !g.nodes[*i].duplicate)
+        .collect();
     let mut out: Vec<ToolSpan<'a>> = Vec::new();
     let mut by_id: HashMap<(&str, &str), usize> = HashMap::new();
     let mut unnamed: Vec<usize> = Vec::new();
@@ -73,8 +78,18 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
             unnamed.push(i);
             continue;
         };
-        let t = ToolSpan { node: i, item: n.input.as_ref().and_then(|v| v.first().copied()), result: n.output.as_ref().and_then(|v| v.first().copied()), error: n.error, payloads: n.payloads.clone(), used: false };
-        let again = n.s.call_id.and_then(|c| by_id.get(&(n.s.trace_id, c)).copied()).filter(|k| slug(bare_tool_name(name)) == slug(bare_tool_name(g.nodes[out[*k].node].s.tool.unwrap_or_default())));
+        let t = ToolSpan {
+            node: i,
+            item: n.input.as_ref().and_then(|v| v.first().copied()),
+            result: n.output.as_ref().and_then(|v| v.first().copied()),
+            error: n.error,
+            payloads: n.payloads.clone(),
+            used: false,
+        };
+        let again = n.s.call_id.and_then(|c| by_id.get(&(n.s.trace_id, c)).copied()).filter(|k| {
+            slug(bare_tool_name(name))
+                == slug(bare_tool_name(g.nodes[out[*k].node].s.tool.unwrap_or_default()))
+        });
         let again = again.or_else(|| same_call(g, &out, i, name));
         match again {
             Some(k) => absorb(g, &mut out[k], t),
@@ -153,7 +168,14 @@ fn requested<'a>(infs: &[Inference<'a>]) -> Vec<Call<'a>> {
     calls
 }
 
-fn from_item<'a>(inf: &Inference<'a>, k: usize, pos: usize, name: &'a str, item: ItemRef<'a>, source: Source) -> Call<'a> {
+fn from_item<'a>(
+    inf: &Inference<'a>,
+    k: usize,
+    pos: usize,
+    name: &'a str,
+    item: ItemRef<'a>,
+    source: Source,
+) -> Call<'a> {
     let at = i32::try_from(pos).unwrap_or(i32::MAX);
     Call {
         name,
@@ -192,13 +214,17 @@ fn harvest<'a>(infs: &[Inference<'a>], runs: &Runs<'a>, calls: &mut Vec<Call<'a>
             let form = (name, item.hash);
             let count = here.entry(form).or_default();
             *count += 1;
-            let seen = *count <= *known.get(&form).unwrap_or(&0) || item.call_id.is_some_and(|c| known_ids.contains(&c)) || *count <= *made.get(&form).unwrap_or(&0);
+            let seen = *count <= *known.get(&form).unwrap_or(&0)
+                || item.call_id.is_some_and(|c| known_ids.contains(&c))
+                || *count <= *made.get(&form).unwrap_or(&0);
             if seen || k == 0 || !(lacks_output || transfer_name(name).is_some_and(|t| t.is_sure())) {
                 continue;
             }
             // Who said it: the author of the message, else whoever spoke before.
             let author = item_author(inf, pos).map(slug);
-            let by_author = author.and_then(|a| runs.runs.iter().rposition(|r| r.slug.as_deref() == Some(a.as_str()) && r.start <= inf.start));
+            let by_author = author.and_then(|a| {
+                runs.runs.iter().rposition(|r| r.slug.as_deref() == Some(a.as_str()) && r.start <= inf.start)
+            });
             let speaker = infs[..k].iter().rev().find(|f| by_author.is_none_or(|r| f.run == r));
             if let Some(s) = speaker {
                 let mut c = from_item(inf, k, pos, name, *item, Source::Input);
@@ -233,7 +259,13 @@ fn item_author<'a>(inf: &Inference<'a>, pos: usize) -> Option<&'a str> {
 }
 
 /// Joins tool spans with what was asked for: by call id, else by run, tool, arguments and order.
-fn join<'a>(g: &Graph<'a>, infs: &[Inference<'a>], runs: &Runs<'a>, spans: &mut [ToolSpan<'a>], calls: &mut [Call<'a>]) {
+fn join<'a>(
+    g: &Graph<'a>,
+    infs: &[Inference<'a>],
+    runs: &Runs<'a>,
+    spans: &mut [ToolSpan<'a>],
+    calls: &mut [Call<'a>],
+) {
     spans.iter_mut().for_each(|t| t.used = false);
     for by_id in [true, false] {
         for t in spans.iter_mut().filter(|t| !t.used) {
@@ -252,9 +284,16 @@ fn join<'a>(g: &Graph<'a>, infs: &[Inference<'a>], runs: &Runs<'a>, spans: &mut 
                     return false;
                 }
                 let before = c.inference.is_none_or(|k| infs[k].start <= n.start);
-                before && slug(bare_tool_name(c.name)) == bare && (run == c.run || run.is_none() || c.run.is_none()) && args_fit(c.item.as_ref(), t.item.as_ref())
+                before
+                    && slug(bare_tool_name(c.name)) == bare
+                    && (run == c.run || run.is_none() || c.run.is_none())
+                    && args_fit(c.item.as_ref(), t.item.as_ref())
             };
-            if let Some(c) = calls.iter_mut().filter(|c| fits(c)).min_by_key(|c| (c.inference.map_or(i64::MAX, |k| infs[k].start), c.order)) {
+            if let Some(c) = calls
+                .iter_mut()
+                .filter(|c| fits(c))
+                .min_by_key(|c| (c.inference.map_or(i64::MAX, |k| infs[k].start), c.order))
+            {
                 t.used = true;
                 apply_span(g, c, t, run);
             }
@@ -309,7 +348,11 @@ fn apply_span<'a>(g: &Graph<'a>, c: &mut Call<'a>, t: &ToolSpan<'a>, run: Option
     }
     for p in &t.payloads {
         // What the model's call says is there already; a state update is not.
-        if p.source == Source::Update || p.source == Source::Contract || c.payloads.iter().all(|x| x.source == Source::Update) || (p.complete && c.payloads.iter().all(|x| !x.complete)) {
+        if p.source == Source::Update
+            || p.source == Source::Contract
+            || c.payloads.iter().all(|x| x.source == Source::Update)
+            || (p.complete && c.payloads.iter().all(|x| !x.complete))
+        {
             c.payloads.push(p.clone());
         }
     }

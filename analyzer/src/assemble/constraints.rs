@@ -56,7 +56,16 @@ pub(super) struct Tracker {
 
 impl Tracker {
     /// Judges one transfer and takes over what it states.
-    pub(super) fn step(&mut self, rules: &Rules, g: &Graph<'_>, runs: &Runs<'_>, infs: &[Inference<'_>], t: &Transfer<'_>, receiver: Option<usize>, payload_unknown: Option<&'static str>) -> Constraints {
+    pub(super) fn step(
+        &mut self,
+        rules: &Rules,
+        g: &Graph<'_>,
+        runs: &Runs<'_>,
+        infs: &[Inference<'_>],
+        t: &Transfer<'_>,
+        receiver: Option<usize>,
+        payload_unknown: Option<&'static str>,
+    ) -> Constraints {
         if t.sender.is_none() || t.sender != self.turn {
             for s in std::mem::take(&mut self.stated) {
                 match self.active.iter_mut().find(|a| a.id == s.id || a.hash == s.hash) {
@@ -69,12 +78,15 @@ impl Tracker {
         self.from_state(rules, t, infs);
         let receiver_inf = receiver.map(|k| &infs[k]);
         let told = t.to_run.and_then(|r| received(g, runs, r));
-        let view_known = told.is_some() || receiver_inf.is_some_and(|f| f.input.is_some() && !f.view.lossy && !f.view.hidden);
+        let view_known = told.is_some()
+            || receiver_inf.is_some_and(|f| f.input.is_some() && !f.view.lossy && !f.view.hidden);
         let view_cut = told.is_none() && receiver_inf.is_some_and(|f| f.view.cut || f.view.masked);
         let payload_known = payload_unknown.is_none() || t.payloads.iter().any(|p| !p.complete);
         let payload_cut = t.payloads.iter().any(|p| !p.complete);
-        let stated: Vec<&ConstraintRef<'_>> = t.payloads.iter().flat_map(|p| &p.constraints).filter(|c| !c.retired).collect();
-        let retired: Vec<&ConstraintRef<'_>> = t.payloads.iter().flat_map(|p| &p.constraints).filter(|c| c.retired).collect();
+        let stated: Vec<&ConstraintRef<'_>> =
+            t.payloads.iter().flat_map(|p| &p.constraints).filter(|c| !c.retired).collect();
+        let retired: Vec<&ConstraintRef<'_>> =
+            t.payloads.iter().flat_map(|p| &p.constraints).filter(|c| c.retired).collect();
         let mut list: Vec<At> = Vec::new();
         for a in &self.active {
             if retired.iter().any(|r| r.id == a.id || r.hash == a.hash) {
@@ -82,27 +94,69 @@ impl Tracker {
             }
             let in_payload = if !payload_known {
                 None
-            } else if stated.iter().any(|c| c.id == a.id || c.hash == a.hash) || t.payloads.iter().any(|p| payload_holds(rules, p, a)) || t.explicit.is_some_and(|h| h.constraint_ids.iter().any(|x| *x == a.id) || h.constraint_hashes.iter().any(|x| *x == a.hash)) {
+            } else if stated.iter().any(|c| c.id == a.id || c.hash == a.hash)
+                || t.payloads.iter().any(|p| payload_holds(rules, p, a))
+                || t.explicit.is_some_and(|h| {
+                    h.constraint_ids.iter().any(|x| *x == a.id)
+                        || h.constraint_hashes.iter().any(|x| *x == a.hash)
+                })
+            {
                 Some(true)
             } else {
                 (!payload_cut).then_some(false)
             };
-            list.push(At { id: a.id.clone(), hash: a.hash.clone(), soft: a.soft, active: true, stated: false, in_payload, in_view: None, counted: false, got: None, cause: None });
+            list.push(At {
+                id: a.id.clone(),
+                hash: a.hash.clone(),
+                soft: a.soft,
+                active: true,
+                stated: false,
+                in_payload,
+                in_view: None,
+                counted: false,
+                got: None,
+                cause: None,
+            });
         }
         for c in &stated {
             match list.iter_mut().find(|x| x.id == c.id || x.hash == c.hash) {
                 Some(x) => x.stated = true,
-                None => list.push(At { id: c.id.to_owned(), hash: c.hash.to_owned(), soft: c.soft, active: false, stated: true, in_payload: Some(true), in_view: None, counted: false, got: None, cause: None }),
+                None => list.push(At {
+                    id: c.id.to_owned(),
+                    hash: c.hash.to_owned(),
+                    soft: c.soft,
+                    active: false,
+                    stated: true,
+                    in_payload: Some(true),
+                    in_view: None,
+                    counted: false,
+                    got: None,
+                    cause: None,
+                }),
             }
         }
         for x in &mut list {
-            let shingles = stated.iter().find(|c| c.hash == x.hash).map(|c| unpack_u32(c.shingles)).or_else(|| self.active.iter().find(|a| a.hash == x.hash || a.id == x.id).map(|a| a.shingles.clone())).unwrap_or_default();
+            let shingles = stated
+                .iter()
+                .find(|c| c.hash == x.hash)
+                .map(|c| unpack_u32(c.shingles))
+                .or_else(|| {
+                    self.active.iter().find(|a| a.hash == x.hash || a.id == x.id).map(|a| a.shingles.clone())
+                })
+                .unwrap_or_default();
             if !view_known {
                 continue;
             }
             let held = match (&told, receiver_inf) {
                 (Some(ids), _) => ids.iter().any(|i| *i == x.id),
-                (None, Some(f)) => f.policies.contains(&x.id.as_str()) || f.input.iter().flatten().chain(&f.instructions).any(|i| item_holds(rules, i, &x.id, &shingles)),
+                (None, Some(f)) => {
+                    f.policies.contains(&x.id.as_str())
+                        || f.input
+                            .iter()
+                            .flatten()
+                            .chain(&f.instructions)
+                            .any(|i| item_holds(rules, i, &x.id, &shingles))
+                }
                 (None, None) => false,
             };
             x.in_view = if held { Some(true) } else { (!view_cut).then_some(false) };
@@ -111,7 +165,13 @@ impl Tracker {
         // What this transfer states is in force from now on; what it retires is not.
         self.active.retain(|a| !retired.iter().any(|r| r.id == a.id || r.hash == a.hash));
         if t.outcome == "accepted" {
-            self.stated.extend(stated.into_iter().map(|c| Active { id: c.id.to_owned(), hash: c.hash.to_owned(), soft: c.soft, shingles: unpack_u32(c.shingles), held: true }));
+            self.stated.extend(stated.into_iter().map(|c| Active {
+                id: c.id.to_owned(),
+                hash: c.hash.to_owned(),
+                soft: c.soft,
+                shingles: unpack_u32(c.shingles),
+                held: true,
+            }));
         }
         out
     }
@@ -124,24 +184,51 @@ impl Tracker {
                 let hash = at.and_then(|k| h.constraint_hashes.get(k)).copied().unwrap_or_default();
                 let _ = k;
                 if !self.active.iter().any(|a| a.id == *id) {
-                    self.active.push(Active { id: (*id).to_owned(), hash: hash.to_owned(), soft: false, shingles: Vec::new(), held: true });
+                    self.active.push(Active {
+                        id: (*id).to_owned(),
+                        hash: hash.to_owned(),
+                        soft: false,
+                        shingles: Vec::new(),
+                        held: true,
+                    });
                 }
             }
         }
         let Some(f) = t.sender.map(|k| &infs[k]) else { return };
         for p in &rules.policies {
-            if !p.agents.is_empty() && !t.to_name.as_deref().is_some_and(|n| p.agents.contains(&baton_record::names::slug(n))) && !t.from_name.as_deref().is_some_and(|n| p.agents.contains(&baton_record::names::slug(n))) {
+            if !p.agents.is_empty()
+                && !t.to_name.as_deref().is_some_and(|n| p.agents.contains(&baton_record::names::slug(n)))
+                && !t.from_name.as_deref().is_some_and(|n| p.agents.contains(&baton_record::names::slug(n)))
+            {
                 continue;
             }
-            let seen = f.policies.contains(&p.id.as_str()) || f.input.iter().flatten().chain(&f.instructions).any(|i| item_holds(rules, i, &p.id, &p.shingles));
+            let seen = f.policies.contains(&p.id.as_str())
+                || f.input
+                    .iter()
+                    .flatten()
+                    .chain(&f.instructions)
+                    .any(|i| item_holds(rules, i, &p.id, &p.shingles));
             if seen && !self.active.iter().any(|a| a.id == p.id) {
-                self.active.push(Active { id: p.id.clone(), hash: p.hash.clone(), soft: p.soft, shingles: p.shingles.clone(), held: false });
+                self.active.push(Active {
+                    id: p.id.clone(),
+                    hash: p.hash.clone(),
+                    soft: p.soft,
+                    shingles: p.shingles.clone(),
+                    held: false,
+                });
             }
         }
     }
 }
 
-fn judge(mut list: Vec<At>, active: &[Active], view_known: bool, payload_known: bool, payload_unknown: Option<&'static str>, ran: bool) -> Constraints {
+fn judge(
+    mut list: Vec<At>,
+    active: &[Active],
+    view_known: bool,
+    payload_known: bool,
+    payload_unknown: Option<&'static str>,
+    ran: bool,
+) -> Constraints {
     for x in list.iter_mut().filter(|x| !x.soft) {
         x.counted = ran && (x.active || (x.stated && view_known));
         x.got = if view_known { x.in_view } else { x.in_payload };
@@ -196,12 +283,16 @@ fn holds(rules: &Rules, text_shingles: &[u8], text_idents: &[u8], id: &str, phra
     let own = rules.key.prints(id);
     // An id that is no identifier (a plain word) is found as a clause of its own.
     if own.idents.is_empty() {
-        return !own.shingles.is_empty() && id.len() > 3 && Prints::holds(&unpack_u32(text_shingles), &own.shingles);
+        return !own.shingles.is_empty()
+            && id.len() > 3
+            && Prints::holds(&unpack_u32(text_shingles), &own.shingles);
     }
     own.idents.iter().all(|h| unpack_u64(text_idents).any(|x| x | 1 == h | 1))
 }
 
 /// What the receiver's own tracing says it got.
 fn received<'a>(g: &Graph<'a>, runs: &Runs<'a>, run: usize) -> Option<Vec<&'a str>> {
-    g.nodes.iter().enumerate().filter(|(i, _)| runs.of_node[*i] == Some(run)).find_map(|(_, n)| n.s.handoff.as_ref().filter(|h| h.signal == Signal::Received).map(|h| h.constraint_ids.clone()))
+    g.nodes.iter().enumerate().filter(|(i, _)| runs.of_node[*i] == Some(run)).find_map(|(_, n)| {
+        n.s.handoff.as_ref().filter(|h| h.signal == Signal::Received).map(|h| h.constraint_ids.clone())
+    })
 }

@@ -54,7 +54,11 @@ fn before_items<'a>(f: &Inference<'a>) -> Option<Vec<ItemRef<'a>>> {
 pub(super) fn compare(infs: &[Inference<'_>], t: &Transfer<'_>, receiver: Option<usize>) -> Context {
     let sender = t.sender.map(|k| &infs[k]);
     let receiver = receiver.map(|k| &infs[k]);
-    let mut c = Context { before_unknown: view_unknown(sender), after_unknown: view_unknown(receiver), ..Context::default() };
+    let mut c = Context {
+        before_unknown: view_unknown(sender),
+        after_unknown: view_unknown(receiver),
+        ..Context::default()
+    };
     let before = sender.filter(|_| c.before_unknown.is_none()).and_then(before_items);
     if before.is_none() && c.before_unknown.is_none() {
         c.before_unknown = Some("the sender's output is not captured");
@@ -135,7 +139,13 @@ fn duplicates(a: &[ItemRef<'_>]) -> Option<i64> {
     for (k, i) in a.iter().enumerate() {
         i.hash?;
         n += i64::from(a[..k].iter().any(|e| {
-            e.hash == i.hash && ItemKind2::of(e) == ItemKind2::of(i) && (e.kind == ItemKind::Text || e.call_id == i.call_id || e.call_id.is_none() || i.call_id.is_none()) && (e.kind != ItemKind::Text || e.speaker == i.speaker)
+            e.hash == i.hash
+                && ItemKind2::of(e) == ItemKind2::of(i)
+                && (e.kind == ItemKind::Text
+                    || e.call_id == i.call_id
+                    || e.call_id.is_none()
+                    || i.call_id.is_none())
+                && (e.kind != ItemKind::Text || e.speaker == i.speaker)
         }));
     }
     Some(n)
@@ -154,11 +164,19 @@ const QUOTED: usize = 4;
 
 /// Tool output or arguments that were filtered out of the receiver's view and survive in its prose.
 /// `Err`: why that cannot be known.
-pub(super) fn leaks(infs: &[Inference<'_>], calls: &[Call<'_>], t: &Transfer<'_>, receiver: Option<usize>, context: &Context) -> Result<Vec<Leak>, &'static str> {
+pub(super) fn leaks(
+    infs: &[Inference<'_>],
+    calls: &[Call<'_>],
+    t: &Transfer<'_>,
+    receiver: Option<usize>,
+    context: &Context,
+) -> Result<Vec<Leak>, &'static str> {
     let (Some(sender), Some(receiver)) = (t.sender.map(|k| &infs[k]), receiver.map(|k| &infs[k])) else {
         return Err("no model call is recorded");
     };
-    if let Some(why) = view_unknown(Some(receiver)).or_else(|| view_unknown(Some(sender))).or(context.after_unknown) {
+    if let Some(why) =
+        view_unknown(Some(receiver)).or_else(|| view_unknown(Some(sender))).or(context.after_unknown)
+    {
         return Err(why);
     }
     if receiver.view.masked || sender.view.masked {
@@ -166,7 +184,13 @@ pub(super) fn leaks(infs: &[Inference<'_>], calls: &[Call<'_>], t: &Transfer<'_>
     }
     let Some(before) = before_items(sender) else { return Err("the sender's output is not captured") };
     let Some(after) = &receiver.input else { return Err("content not captured") };
-    let survives = |i: &ItemRef<'_>| after.iter().any(|a| !a.blanked && ItemKind2::of(a) == ItemKind2::of(i) && (a.hash == i.hash || (a.call_id.is_some() && a.call_id == i.call_id)));
+    let survives = |i: &ItemRef<'_>| {
+        after.iter().any(|a| {
+            !a.blanked
+                && ItemKind2::of(a) == ItemKind2::of(i)
+                && (a.hash == i.hash || (a.call_id.is_some() && a.call_id == i.call_id))
+        })
+    };
     // What is no leak wherever it stands: the user's words, the payload, items that are still there.
     let mut known_idents: Vec<u64> = Vec::new();
     let mut known_shingles: Vec<u32> = Vec::new();
@@ -174,7 +198,12 @@ pub(super) fn leaks(infs: &[Inference<'_>], calls: &[Call<'_>], t: &Transfer<'_>
         known_idents.extend(unpack_u64(idents));
         known_shingles.extend(unpack_u32(shingles));
     };
-    for i in before.iter().chain(after).filter(|i| (i.kind == ItemKind::Text && i.speaker == Speaker::User && !i.retold) || (i.kind != ItemKind::Text && !i.blanked && after.iter().any(|a| a.hash == i.hash && ItemKind2::of(a) == ItemKind2::of(i)))) {
+    for i in before.iter().chain(after).filter(|i| {
+        (i.kind == ItemKind::Text && i.speaker == Speaker::User && !i.retold)
+            || (i.kind != ItemKind::Text
+                && !i.blanked
+                && after.iter().any(|a| a.hash == i.hash && ItemKind2::of(a) == ItemKind2::of(i)))
+    }) {
         allow(i.idents, i.shingles);
     }
     for i in sender.instructions.iter().chain(&receiver.instructions) {
@@ -193,22 +222,43 @@ pub(super) fn leaks(infs: &[Inference<'_>], calls: &[Call<'_>], t: &Transfer<'_>
         // Its items in the sender's context, and whether all of them are gone from the receiver's.
         let own: Vec<&ItemRef<'_>> = before
             .iter()
-            .filter(|i| matches!(i.kind, ItemKind::Call | ItemKind::Result) && ((i.call_id.is_some() && i.call_id == call.call_id) || (i.kind == ItemKind::Call && i.hash.is_some() && i.hash == call.item.and_then(|x| x.hash)) || (i.kind == ItemKind::Result && i.hash.is_some() && call.results.iter().any(|r| r.hash == i.hash))))
+            .filter(|i| {
+                matches!(i.kind, ItemKind::Call | ItemKind::Result)
+                    && ((i.call_id.is_some() && i.call_id == call.call_id)
+                        || (i.kind == ItemKind::Call
+                            && i.hash.is_some()
+                            && i.hash == call.item.and_then(|x| x.hash))
+                        || (i.kind == ItemKind::Result
+                            && i.hash.is_some()
+                            && call.results.iter().any(|r| r.hash == i.hash)))
+            })
             .collect();
         let gone: Vec<&&ItemRef<'_>> = own.iter().filter(|i| !survives(i)).collect();
         if gone.is_empty() {
             continue;
         }
-        let mut idents: Vec<u64> = gone.iter().flat_map(|i| unpack_u64(i.idents)).filter(|h| is_strong(*h) && known_idents.binary_search(h).is_err()).collect();
-        let mut shingles: Vec<u32> = gone.iter().flat_map(|i| unpack_u32(i.shingles)).filter(|h| known_shingles.binary_search(h).is_err()).collect();
+        let mut idents: Vec<u64> = gone
+            .iter()
+            .flat_map(|i| unpack_u64(i.idents))
+            .filter(|h| is_strong(*h) && known_idents.binary_search(h).is_err())
+            .collect();
+        let mut shingles: Vec<u32> = gone
+            .iter()
+            .flat_map(|i| unpack_u32(i.shingles))
+            .filter(|h| known_shingles.binary_search(h).is_err())
+            .collect();
         idents.sort_unstable();
         shingles.sort_unstable();
         for (pos, prose) in after.iter().enumerate() {
-            if prose.kind != ItemKind::Text || prose.speaker == Speaker::User || prose.retold || prose.blanked {
+            if prose.kind != ItemKind::Text || prose.speaker == Speaker::User || prose.retold || prose.blanked
+            {
                 continue;
             }
             let hit = unpack_u64(prose.idents).any(|h| idents.binary_search(&h).is_ok());
-            let quoted = || unpack_u32(prose.shingles).iter().filter(|h| shingles.binary_search(h).is_ok()).count() >= QUOTED;
+            let quoted = || {
+                unpack_u32(prose.shingles).iter().filter(|h| shingles.binary_search(h).is_ok()).count()
+                    >= QUOTED
+            };
             if hit || quoted() {
                 out.push(Leak { call: c, item: pos as i64, overlap: overlap(&gone, prose, &t.payloads) });
             }
@@ -222,7 +272,8 @@ fn overlap(gone: &[&&ItemRef<'_>], prose: &ItemRef<'_>, payloads: &[PayloadRef<'
     let Some(prose) = prose.text.map(identifiers) else { return Vec::new() };
     let source: Vec<String> = gone.iter().filter_map(|i| i.text).flat_map(identifiers).collect();
     let said: Vec<String> = payloads.iter().filter_map(|p| p.text).flat_map(identifiers).collect();
-    let mut out: Vec<String> = prose.into_iter().filter(|p| source.contains(p) && !said.contains(p)).collect();
+    let mut out: Vec<String> =
+        prose.into_iter().filter(|p| source.contains(p) && !said.contains(p)).collect();
     out.sort();
     out.dedup();
     out

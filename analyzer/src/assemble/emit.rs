@@ -9,6 +9,7 @@ use baton_record::names::{bare_tool_name, is_final_answer_tool, slug};
 use baton_record::schema::{SpanRef, unpack_u32, unpack_u64};
 use baton_record::span::{ItemKind, Role};
 
+use super::Rules;
 use super::bounces::{self, Bounce};
 use super::calls::{self, Call};
 use super::constraints::{At, Constraints, Tracker};
@@ -19,8 +20,10 @@ use super::intents;
 use super::repeats::{self, Kind, Repeat};
 use super::runs::{self, Runs};
 use super::transfers::{self, Transfer};
-use super::Rules;
-use crate::tables::{AgentRunRow, FindingRow, HandoffConstraintRow, HandoffRow, InferenceRow, LeakRow, Tables, TaskRow, ToolCallRow};
+use crate::tables::{
+    AgentRunRow, FindingRow, HandoffConstraintRow, HandoffRow, InferenceRow, LeakRow, Tables, TaskRow,
+    ToolCallRow,
+};
 
 /// Everything that was found about one task.
 struct Task<'a> {
@@ -84,7 +87,21 @@ pub(super) fn task<'a>(rules: &Rules, rows: &'a [SpanRef<'a>], task_id: Option<&
     let under = under_transfers(&calls, &is_tool, &transfers);
     let before: Vec<Option<i64>> = under.iter().map(|u| u.map(|t| transfers[t].time)).collect();
     let repeats = repeats::find(rules, &calls, &is_tool, &before);
-    let mut t = Task { id: identity(&g, task_id), g, infs, runs, calls, is_tool, transfers, under, repeats, facts: Vec::new(), bounces: Vec::new(), duplicates: duplicates + mirrored, key: rules.key };
+    let mut t = Task {
+        id: identity(&g, task_id),
+        g,
+        infs,
+        runs,
+        calls,
+        is_tool,
+        transfers,
+        under,
+        repeats,
+        facts: Vec::new(),
+        bounces: Vec::new(),
+        duplicates: duplicates + mirrored,
+        key: rules.key,
+    };
     t.judge(rules);
     t.write(out);
 }
@@ -96,7 +113,12 @@ fn identity(g: &Graph<'_>, task_id: Option<&str>) -> String {
     let mut traces: Vec<&str> = g.nodes.iter().map(|n| n.s.trace_id).collect();
     traces.sort_unstable();
     traces.dedup();
-    let root = g.order.iter().copied().filter(|i| g.nodes[*i].parent.is_none()).find_map(|i| g.nodes[i].s.conversation_id);
+    let root = g
+        .order
+        .iter()
+        .copied()
+        .filter(|i| g.nodes[*i].parent.is_none())
+        .find_map(|i| g.nodes[i].s.conversation_id);
     let any = root.or_else(|| g.order.iter().find_map(|i| g.nodes[*i].s.conversation_id));
     match any {
         Some(c) if traces.len() > 1 || root.is_some() => c.to_owned(),
@@ -112,8 +134,15 @@ fn tool_calls(infs: &[Inference<'_>], calls: &[Call<'_>], transfers: &[Transfer<
         .iter()
         .enumerate()
         .map(|(i, c)| {
-            let transfer_like = moved.contains(&i) || baton_record::names::transfer_name(c.name).is_some_and(|n| n.is_sure());
-            let own_result = c.inference.is_some_and(|k| infs[k].output.iter().flatten().any(|x| x.kind == ItemKind::Result && x.call_id.is_some() && x.call_id == c.call_id));
+            let transfer_like =
+                moved.contains(&i) || baton_record::names::transfer_name(c.name).is_some_and(|n| n.is_sure());
+            let own_result = c.inference.is_some_and(|k| {
+                infs[k]
+                    .output
+                    .iter()
+                    .flatten()
+                    .any(|x| x.kind == ItemKind::Result && x.call_id.is_some() && x.call_id == c.call_id)
+            });
             !transfer_like && !is_final_answer_tool(c.name) && (c.node.is_some() || c.answered || own_result)
         })
         .collect()
@@ -153,16 +182,35 @@ impl Task<'_> {
             let receiver = t.to_run.and_then(|r| self.runs.runs[r].inferences.first().copied());
             let payload = self.payload(t);
             let context = context::compare(&self.infs, t, receiver);
-            let constraints = tracker.step(rules, &self.g, &self.runs, &self.infs, t, receiver, payload.unknown);
-            let leaks = if t.to_run.is_some() { context::leaks(&self.infs, &self.calls, t, receiver, &context) } else { Err("no receiver ran") };
-            let mut f = Facts { payload, context, constraints, leaks, calls_unknown: None, repeats_unknown: None, lost: Err(""), reused: Vec::new(), refs: Vec::new(), first_action: Err(""), retriage: Err("") };
+            let constraints =
+                tracker.step(rules, &self.g, &self.runs, &self.infs, t, receiver, payload.unknown);
+            let leaks = if t.to_run.is_some() {
+                context::leaks(&self.infs, &self.calls, t, receiver, &context)
+            } else {
+                Err("no receiver ran")
+            };
+            let mut f = Facts {
+                payload,
+                context,
+                constraints,
+                leaks,
+                calls_unknown: None,
+                repeats_unknown: None,
+                lost: Err(""),
+                reused: Vec::new(),
+                refs: Vec::new(),
+                first_action: Err(""),
+                retriage: Err(""),
+            };
             self.actions(i, &mut f);
             self.artifacts(rules, t, &mut f);
             f.lost = self.lost(t, receiver);
             facts.push(f);
         }
         self.facts = facts;
-        let redoes: Vec<bool> = (0..self.transfers.len()).map(|i| self.calls_under(i).any(|c| self.repeats[c].is_some_and(|r| r.kind == Kind::Redundant))).collect();
+        let redoes: Vec<bool> = (0..self.transfers.len())
+            .map(|i| self.calls_under(i).any(|c| self.repeats[c].is_some_and(|r| r.kind == Kind::Redundant)))
+            .collect();
         let roots: Vec<i64> = {
             let mut first: HashMap<&str, i64> = HashMap::new();
             for n in &self.g.nodes {
@@ -192,7 +240,10 @@ impl Task<'_> {
         }
         let rows: Vec<_> = t.payloads.iter().collect();
         if rows.iter().any(|r| !r.complete) {
-            let masked = t.call.and_then(|c| self.calls[c].item).is_some_and(|i| i.args == baton_record::span::Args::Masked);
+            let masked = t
+                .call
+                .and_then(|c| self.calls[c].item)
+                .is_some_and(|i| i.args == baton_record::span::Args::Masked);
             p.unknown = Some(if masked { "payload masked" } else { "payload cut off" });
         } else if !t.captured && rows.is_empty() {
             p.unknown = Some(if t.detection == "agent_change" {
@@ -214,16 +265,24 @@ impl Task<'_> {
             }
         }
         if p.tokens.is_none() && p.unknown.is_none() {
-            let largest = rows.iter().filter(|r| !r.empty).map(|r| r.tokens.map(i64::from)).collect::<Vec<_>>();
+            let largest =
+                rows.iter().filter(|r| !r.empty).map(|r| r.tokens.map(i64::from)).collect::<Vec<_>>();
             // The arguments and the state they are copied to say the same twice: the larger one counts.
             p.tokens = largest.into_iter().flatten().max();
         }
         if rows.iter().all(|r| r.empty) && p.unknown.is_none() {
             // The tool takes nothing but the target: the text of the same turn is what was said.
-            let said: Vec<_> = t.sender.into_iter().flat_map(|k| self.infs[k].output.iter().flatten()).filter(|i| i.kind == ItemKind::Text).collect();
+            let said: Vec<_> = t
+                .sender
+                .into_iter()
+                .flat_map(|k| self.infs[k].output.iter().flatten())
+                .filter(|i| i.kind == ItemKind::Text)
+                .collect();
             p.tokens = Some(said.iter().filter_map(|i| i.tokens.map(i64::from)).sum());
             p.narrative = !said.is_empty();
-            for r in t.sender.into_iter().flat_map(|k| &self.infs[k].payloads).filter(|r| r.call_id.is_none() && r.structured && r.source == baton_record::span::Source::Output) {
+            for r in t.sender.into_iter().flat_map(|k| &self.infs[k].payloads).filter(|r| {
+                r.call_id.is_none() && r.structured && r.source == baton_record::span::Source::Output
+            }) {
                 p.fields |= r.fields;
             }
         }
@@ -243,7 +302,8 @@ impl Task<'_> {
         };
         let own: Vec<usize> = self.calls_under(i).collect();
         let spans_show_tools = self.g.nodes.iter().any(|n| n.s.role == Role::Tool);
-        let outputs = self.runs.runs[run].inferences.iter().all(|k| self.infs[*k].output.is_some()) && !self.runs.runs[run].inferences.is_empty();
+        let outputs = self.runs.runs[run].inferences.iter().all(|k| self.infs[*k].output.is_some())
+            && !self.runs.runs[run].inferences.is_empty();
         if own.is_empty() && !spans_show_tools && !outputs {
             f.calls_unknown = Some("neither tool spans nor messages show tool calls");
         }
@@ -252,12 +312,18 @@ impl Task<'_> {
         let raw_time = t.call.and_then(|c| self.calls[c].start).unwrap_or(t.time);
         let first_answer = self.runs.runs[run].inferences.iter().copied().find(|k| {
             let o = self.infs[*k].output.as_ref();
-            o.is_some_and(|o| o.iter().any(|x| x.kind == ItemKind::Text) && !o.iter().any(|x| x.kind == ItemKind::Call))
+            o.is_some_and(|o| {
+                o.iter().any(|x| x.kind == ItemKind::Text) && !o.iter().any(|x| x.kind == ItemKind::Call)
+            })
         });
         f.first_action = if let Some(why) = f.repeats_unknown.filter(|_| !own.is_empty()) {
             Err(why)
         } else {
-            let good = own.iter().copied().find(|c| !self.calls[*c].error && !self.repeats[*c].is_some_and(|r| matches!(r.kind, Kind::Redundant | Kind::KnownFailure)));
+            let good = own.iter().copied().find(|c| {
+                !self.calls[*c].error
+                    && !self.repeats[*c]
+                        .is_some_and(|r| matches!(r.kind, Kind::Redundant | Kind::KnownFailure))
+            });
             let at = match good {
                 Some(c) => Some(start(&self.calls[c])),
                 None if own.is_empty() => first_answer.map(|k| self.infs[k].end),
@@ -271,18 +337,26 @@ impl Task<'_> {
         };
         // The first action: a call, or a text to the user.
         let first_call = own.first().copied();
-        let asked = first_answer.filter(|k| first_call.is_none_or(|c| self.infs[*k].end <= start(&self.calls[c])));
+        let asked =
+            first_answer.filter(|k| first_call.is_none_or(|c| self.infs[*k].end <= start(&self.calls[c])));
         f.retriage = match (first_call, asked) {
             (_, Some(k)) => {
                 let question = self.infs[k].output.iter().flatten().any(|x| x.asks);
-                let held = (0..self.calls.len()).any(|c| self.is_tool[c] && !self.calls[c].error && self.calls[c].order < t.time && self.calls[c].run != Some(run));
+                let held = (0..self.calls.len()).any(|c| {
+                    self.is_tool[c]
+                        && !self.calls[c].error
+                        && self.calls[c].order < t.time
+                        && self.calls[c].run != Some(run)
+                });
                 Ok(question && held && f.context.filtered.is_none_or(|n| n > 0))
             }
             (Some(c), None) => match f.repeats_unknown {
                 Some(why) => Err(why),
                 None => Ok(self.repeats[c].is_some_and(|r| r.kind == Kind::Redundant)),
             },
-            (None, None) if f.calls_unknown.is_some() || !outputs => Err(f.calls_unknown.unwrap_or("content not captured")),
+            (None, None) if f.calls_unknown.is_some() || !outputs => {
+                Err(f.calls_unknown.unwrap_or("content not captured"))
+            }
             (None, None) => Ok(false),
         };
     }
@@ -297,7 +371,9 @@ impl Task<'_> {
         if self.infs[receiver].view.lossy || self.infs[receiver].view.hidden || self.infs[receiver].view.cut {
             return Err("messages are not complete");
         }
-        Ok((0..self.calls.len()).filter(|c| self.is_lost(*c) && self.calls[*c].inference == Some(turn)).count() as i64)
+        Ok((0..self.calls.len())
+            .filter(|c| self.is_lost(*c) && self.calls[*c].inference == Some(turn))
+            .count() as i64)
     }
 
     /// It ran, in the turn of a transfer that was taken, and its result reaches no later message.
@@ -321,7 +397,8 @@ impl Task<'_> {
     }
 
     fn artifacts(&self, rules: &Rules, t: &Transfer<'_>, f: &mut Facts) {
-        let mut refs: Vec<String> = t.payloads.iter().flat_map(|p| p.artifacts.iter().map(|s| (*s).to_owned())).collect();
+        let mut refs: Vec<String> =
+            t.payloads.iter().flat_map(|p| p.artifacts.iter().map(|s| (*s).to_owned())).collect();
         refs.extend(t.explicit.iter().flat_map(|h| h.artifacts.iter().map(|s| (*s).to_owned())));
         refs.sort();
         refs.dedup();
@@ -342,7 +419,11 @@ impl Task<'_> {
                 .iter()
                 .filter(|r| {
                     let p = rules.key.prints(r);
-                    if p.idents.is_empty() { !p.shingles.is_empty() && p.shingles.iter().all(|s| shingles.contains(s)) } else { p.idents.iter().all(|h| used.contains(&(h | 1))) }
+                    if p.idents.is_empty() {
+                        !p.shingles.is_empty() && p.shingles.iter().all(|s| shingles.contains(s))
+                    } else {
+                        p.idents.iter().all(|h| used.contains(&(h | 1)))
+                    }
                 })
                 .cloned()
                 .collect();
@@ -354,7 +435,11 @@ impl Task<'_> {
     fn blame(&self, c: usize, repeat: Repeat) -> (Vec<&'static str>, &'static str) {
         let Some(t) = self.under[c] else { return (Vec::new(), "unknown") };
         let f = &self.facts[t];
-        let fields: &[Field] = if repeat.kind == Kind::KnownFailure { &[Field::KnownFailures, Field::AttemptedTools] } else { &[Field::AttemptedTools, Field::Evidence, Field::Status] };
+        let fields: &[Field] = if repeat.kind == Kind::KnownFailure {
+            &[Field::KnownFailures, Field::AttemptedTools]
+        } else {
+            &[Field::AttemptedTools, Field::Evidence, Field::Status]
+        };
         let mut prevented: Vec<&'static str> = Vec::new();
         if f.payload.unknown.is_none() {
             prevented = fields.iter().filter(|x| f.payload.fields & x.bit() == 0).map(|x| x.name()).collect();
@@ -365,15 +450,33 @@ impl Task<'_> {
         }
         let earlier = &self.calls[repeat.earlier];
         let Some(run) = self.calls[c].run else { return (prevented, "unknown") };
-        let views: Vec<&Inference<'_>> = self.runs.runs[run].inferences.iter().map(|k| &self.infs[*k]).filter(|i| i.start <= self.calls[c].order).collect();
-        let is_result = |i: &baton_record::schema::ItemRef<'_>| i.kind == ItemKind::Result && !i.blanked && ((i.call_id.is_some() && i.call_id == earlier.call_id) || (i.hash.is_some() && earlier.results.iter().any(|r| r.hash == i.hash)));
+        let views: Vec<&Inference<'_>> = self.runs.runs[run]
+            .inferences
+            .iter()
+            .map(|k| &self.infs[*k])
+            .filter(|i| i.start <= self.calls[c].order)
+            .collect();
+        let is_result = |i: &baton_record::schema::ItemRef<'_>| {
+            i.kind == ItemKind::Result
+                && !i.blanked
+                && ((i.call_id.is_some() && i.call_id == earlier.call_id)
+                    || (i.hash.is_some() && earlier.results.iter().any(|r| r.hash == i.hash)))
+        };
         let cause = if views.iter().any(|v| v.input.iter().flatten().any(is_result)) {
             "model"
-        } else if views.iter().any(|v| v.input.is_none() || v.view.lossy || v.view.hidden || v.view.cut) || views.is_empty() {
+        } else if views.iter().any(|v| v.input.is_none() || v.view.lossy || v.view.hidden || v.view.cut)
+            || views.is_empty()
+        {
             "unknown"
         } else {
-            let facts: HashSet<u64> = earlier.results.iter().flat_map(|r| unpack_u64(r.idents)).filter(|h| baton_record::prints::is_strong(*h)).collect();
-            let carried = self.transfers[t].payloads.iter().any(|p| unpack_u64(p.idents).any(|h| facts.contains(&h)));
+            let facts: HashSet<u64> = earlier
+                .results
+                .iter()
+                .flat_map(|r| unpack_u64(r.idents))
+                .filter(|h| baton_record::prints::is_strong(*h))
+                .collect();
+            let carried =
+                self.transfers[t].payloads.iter().any(|p| unpack_u64(p.idents).any(|h| facts.contains(&h)));
             match f.payload.unknown {
                 Some(_) => "unknown",
                 None if carried => "filter",
@@ -411,7 +514,10 @@ impl Task<'_> {
 
     fn agent(&self, r: Option<usize>) -> Option<String> {
         let r = r?;
-        self.runs.runs[r].agent.map(str::to_owned).or_else(|| self.transfers.iter().find(|t| t.to_run == Some(r)).and_then(|t| t.to_name.clone()))
+        self.runs.runs[r]
+            .agent
+            .map(str::to_owned)
+            .or_else(|| self.transfers.iter().find(|t| t.to_run == Some(r)).and_then(|t| t.to_name.clone()))
     }
 
     fn handoff_keys(&self) -> Vec<String> {
@@ -421,7 +527,13 @@ impl Task<'_> {
             .map(|t| {
                 let s = self.g.nodes[t.evidence].s;
                 let call = t.call.and_then(|c| self.calls[c].call_id).unwrap_or_default();
-                let key = short(&["handoff", s.trace_id, s.span_id, call, t.to_name.as_deref().unwrap_or_default()]);
+                let key = short(&[
+                    "handoff",
+                    s.trace_id,
+                    s.span_id,
+                    call,
+                    t.to_name.as_deref().unwrap_or_default(),
+                ]);
                 let n = seen.entry(key.clone()).or_default();
                 *n += 1;
                 if *n == 1 { key } else { short(&[&key, &n.to_string()]) }
@@ -446,10 +558,17 @@ impl Task<'_> {
             let f = &self.facts[i];
             let names = |v: &[String]| v.to_vec();
             let fields: Vec<&str> = field_names(f.payload.fields).collect();
-            let active: Vec<&str> = f.constraints.list.iter().filter(|c| c.active && !c.soft && !c.hash.is_empty()).map(|c| c.hash.as_str()).collect();
+            let active: Vec<&str> = f
+                .constraints
+                .list
+                .iter()
+                .filter(|c| c.active && !c.soft && !c.hash.is_empty())
+                .map(|c| c.hash.as_str())
+                .collect();
             let computed = (!active.is_empty()).then(|| set_hash(active.iter().copied()));
             let hash = t.explicit.and_then(|h| h.constraints_hash).or(computed.as_deref());
-            let (candidates, aliases, refs, reused) = (names(&t.candidates), names(&f.payload.aliases), names(&f.refs), names(&f.reused));
+            let (candidates, aliases, refs, reused) =
+                (names(&t.candidates), names(&f.payload.aliases), names(&f.refs), names(&f.reused));
             let s = self.g.nodes[t.evidence].s;
             let accepted = t.outcome == "accepted";
             let run_key = |r: Option<usize>| r.map(|r| self.run_key(r));
@@ -473,11 +592,17 @@ impl Task<'_> {
                 sender_run_id: run_key(t.from_run).as_deref(),
                 receiver_run_id: run_key(t.to_run).as_deref(),
                 rated: accepted && !partial,
-                payload_tokens: f.payload.tokens.filter(|_| f.payload.unknown.is_none() || t.explicit.is_some_and(|h| h.payload_tokens.is_some())),
+                payload_tokens: f.payload.tokens.filter(|_| {
+                    f.payload.unknown.is_none() || t.explicit.is_some_and(|h| h.payload_tokens.is_some())
+                }),
                 payload_fields: &fields,
                 payload_aliases: &refs_of(&aliases),
                 payload_narrative: f.payload.narrative,
-                required_present: f.payload.unknown.is_none().then(|| REQUIRED.iter().filter(|x| f.payload.fields & x.bit() != 0).count() as i64),
+                required_present: f
+                    .payload
+                    .unknown
+                    .is_none()
+                    .then(|| REQUIRED.iter().filter(|x| f.payload.fields & x.bit() != 0).count() as i64),
                 payload_unknown: f.payload.unknown,
                 constraints_hash: hash,
                 retention_unknown: f.constraints.retention_unknown.as_deref(),
@@ -499,7 +624,13 @@ impl Task<'_> {
                 leaks_unknown: f.leaks.as_ref().err().copied(),
                 artifact_refs: &refs_of(&refs),
                 artifacts_reused: &refs_of(&reused),
-                artifacts_unknown: if f.refs.is_empty() { Some(f.payload.unknown.unwrap_or("no references in the payload")) } else if t.to_run.is_none() { Some("no receiver ran") } else { None },
+                artifacts_unknown: if f.refs.is_empty() {
+                    Some(f.payload.unknown.unwrap_or("no references in the payload"))
+                } else if t.to_run.is_none() {
+                    Some("no receiver ran")
+                } else {
+                    None
+                },
                 first_action_ns: f.first_action.ok(),
                 first_action_unknown: f.first_action.err(),
                 retriage: f.retriage.ok(),
@@ -509,7 +640,14 @@ impl Task<'_> {
                 self.write_constraint(out, &ids[i], hop, x);
             }
             for l in f.leaks.iter().flatten() {
-                out.leaks.push(LeakRow { handoff_id: &ids[i], task_id: &self.id, call: &self.call_key(l.call), tool: self.calls[l.call].name, item: l.item, overlap: &refs_of(&l.overlap) });
+                out.leaks.push(LeakRow {
+                    handoff_id: &ids[i],
+                    task_id: &self.id,
+                    call: &self.call_key(l.call),
+                    tool: self.calls[l.call].name,
+                    item: l.item,
+                    overlap: &refs_of(&l.overlap),
+                });
             }
             hop += i64::from(accepted);
         }
@@ -536,7 +674,8 @@ impl Task<'_> {
     fn write_calls(&self, out: &mut Tables, handoff_ids: &[String], service: Option<&str>, partial: bool) {
         for c in (0..self.calls.len()).filter(|c| self.is_tool[*c]) {
             let call = &self.calls[c];
-            let s = self.g.nodes[call.node.or_else(|| call.inference.map(|k| self.infs[k].node)).unwrap_or(0)].s;
+            let s =
+                self.g.nodes[call.node.or_else(|| call.inference.map(|k| self.infs[k].node)).unwrap_or(0)].s;
             let known = self.under[c].is_some_and(|t| self.facts[t].repeats_unknown.is_none());
             let repeat = self.repeats[c].filter(|r| r.kind == Kind::Own || known);
             let (prevented, cause) = match repeat {
@@ -577,14 +716,19 @@ impl Task<'_> {
     fn write_runs(&self, out: &mut Tables, handoff_ids: &[String]) {
         for (r, run) in self.runs.runs.iter().enumerate().filter(|(_, r)| r.merged.is_none()) {
             let s = self.g.nodes[run.root].s;
-            let tools = (0..self.calls.len()).filter(|c| self.is_tool[*c] && self.calls[*c].run == Some(r)).count();
+            let tools =
+                (0..self.calls.len()).filter(|c| self.is_tool[*c] && self.calls[*c].run == Some(r)).count();
             out.agent_runs.push(AgentRunRow {
                 run_id: &self.run_key(r),
                 task_id: &self.id,
                 trace_id: s.trace_id,
                 agent: self.agent(Some(r)).as_deref(),
                 parent_run_id: run.parent_run.map(|p| self.run_key(p)).as_deref(),
-                handoff_id: self.transfers.iter().position(|t| t.to_run == Some(r) && t.outcome == "accepted").map(|t| handoff_ids[t].as_str()),
+                handoff_id: self
+                    .transfers
+                    .iter()
+                    .position(|t| t.to_run == Some(r) && t.outcome == "accepted")
+                    .map(|t| handoff_ids[t].as_str()),
                 start: Some(run.start).filter(|t| *t > 0 && *t < i64::MAX),
                 end: Some(run.end).filter(|t| *t > 0 && *t < i64::MAX),
                 inferences: run.inferences.len() as i64,
@@ -617,20 +761,42 @@ impl Task<'_> {
     fn completed(&self) -> Option<bool> {
         for n in self.g.order.iter().rev() {
             for (name, score, label) in &self.g.nodes[*n].s.evaluations {
-                if matches!(slug(name).as_str(), "task_completion" | "task_completed" | "completed" | "completion" | "task_success" | "goal_achieved" | "outcome") {
-                    let good = label.map(|l| matches!(slug(l).as_str(), "pass" | "passed" | "true" | "yes" | "success" | "completed" | "achieved")).or_else(|| score.map(|s| s >= 0.5));
+                if matches!(
+                    slug(name).as_str(),
+                    "task_completion"
+                        | "task_completed"
+                        | "completed"
+                        | "completion"
+                        | "task_success"
+                        | "goal_achieved"
+                        | "outcome"
+                ) {
+                    let good = label
+                        .map(|l| {
+                            matches!(
+                                slug(l).as_str(),
+                                "pass" | "passed" | "true" | "yes" | "success" | "completed" | "achieved"
+                            )
+                        })
+                        .or_else(|| score.map(|s| s >= 0.5));
                     if good.is_some() {
                         return good;
                     }
                 }
             }
         }
-        let last = self.infs.iter().filter(|f| f.run == usize::MAX || self.runs.runs[f.run].parent_run.is_none()).max_by_key(|f| (f.end, f.start)).or_else(|| self.infs.iter().max_by_key(|f| (f.end, f.start)))?;
+        let last = self
+            .infs
+            .iter()
+            .filter(|f| f.run == usize::MAX || self.runs.runs[f.run].parent_run.is_none())
+            .max_by_key(|f| (f.end, f.start))
+            .or_else(|| self.infs.iter().max_by_key(|f| (f.end, f.start)))?;
         if self.g.nodes[last.node].error {
             return Some(false);
         }
         if let Some(o) = &last.output {
-            let calls = o.iter().any(|i| i.kind == ItemKind::Call && !i.name.is_some_and(is_final_answer_tool));
+            let calls =
+                o.iter().any(|i| i.kind == ItemKind::Call && !i.name.is_some_and(is_final_answer_tool));
             let text = o.iter().any(|i| i.kind == ItemKind::Text || i.name.is_some_and(is_final_answer_tool));
             if calls || text {
                 return Some(text && !calls);
@@ -644,7 +810,8 @@ impl Task<'_> {
     }
 
     fn redone_steps(&self) -> Option<i64> {
-        let accepted: Vec<usize> = (0..self.transfers.len()).filter(|i| self.transfers[*i].outcome == "accepted").collect();
+        let accepted: Vec<usize> =
+            (0..self.transfers.len()).filter(|i| self.transfers[*i].outcome == "accepted").collect();
         if !accepted.is_empty() && accepted.iter().all(|i| self.facts[*i].payload.unknown.is_some()) {
             return None;
         }
@@ -680,7 +847,10 @@ impl Task<'_> {
         traces.extend(first.iter().map(|(t, s)| (*s, *t)));
         traces.sort_unstable();
         let trace_ids: Vec<&str> = traces.iter().map(|(_, t)| *t).collect();
-        let mut runs: Vec<(i64, String)> = (0..self.runs.runs.len()).filter(|r| self.runs.runs[*r].merged.is_none()).filter_map(|r| self.agent(Some(r)).map(|a| (self.runs.runs[r].start, a))).collect();
+        let mut runs: Vec<(i64, String)> = (0..self.runs.runs.len())
+            .filter(|r| self.runs.runs[*r].merged.is_none())
+            .filter_map(|r| self.agent(Some(r)).map(|a| (self.runs.runs[r].start, a)))
+            .collect();
         runs.sort();
         let mut agents: Vec<String> = Vec::new();
         for (_, a) in runs {
@@ -696,9 +866,17 @@ impl Task<'_> {
         let bounces = (named || !self.transfers.is_empty()).then_some(self.bounces.len() as i64);
         let completed = self.completed();
         let redone = self.redone(&|tool| self.key.ident(tool));
-        let accepted: Vec<usize> = (0..self.transfers.len()).filter(|i| self.transfers[*i].outcome == "accepted").collect();
+        let accepted: Vec<usize> =
+            (0..self.transfers.len()).filter(|i| self.transfers[*i].outcome == "accepted").collect();
         let repeats_known = accepted.iter().all(|i| self.facts[*i].repeats_unknown.is_none());
-        let wasted: Vec<usize> = (0..self.calls.len()).filter(|c| self.is_tool[*c] && self.under[*c].is_some() && self.repeats[*c].is_some_and(|r| matches!(r.kind, Kind::Redundant | Kind::KnownFailure))).collect();
+        let wasted: Vec<usize> = (0..self.calls.len())
+            .filter(|c| {
+                self.is_tool[*c]
+                    && self.under[*c].is_some()
+                    && self.repeats[*c]
+                        .is_some_and(|r| matches!(r.kind, Kind::Redundant | Kind::KnownFailure))
+            })
+            .collect();
         let redundant = wasted.iter().any(|c| self.repeats[*c].is_some_and(|r| r.kind == Kind::Redundant));
         let rework_free = match (completed, bounces, redone) {
             (Some(false), _, _) => Some(false),
@@ -747,7 +925,9 @@ impl Task<'_> {
             }
             // A turn is wasted where all it asked for is.
             if let Some(k) = call.inference
-                && (0..self.calls.len()).filter(|x| self.calls[*x].inference == Some(k)).all(|x| wasted.contains(&x))
+                && (0..self.calls.len())
+                    .filter(|x| self.calls[*x].inference == Some(k))
+                    .all(|x| wasted.contains(&x))
             {
                 asked.insert(k);
             }
@@ -762,20 +942,49 @@ impl Task<'_> {
                 }
             }
         }
-        let tokens = asked.iter().map(|k| self.infs[*k].input_tokens.unwrap_or(0) + self.infs[*k].output_tokens.unwrap_or(0)).sum();
+        let tokens = asked
+            .iter()
+            .map(|k| self.infs[*k].input_tokens.unwrap_or(0) + self.infs[*k].output_tokens.unwrap_or(0))
+            .sum();
         (tokens, ns)
     }
 
     fn write_findings(&self, out: &mut Tables, ids: &[String], partial: Option<&'static str>) {
-        let mut add = |kind: &str, severity: &str, handoff: Option<&str>, text: String| out.findings.push(FindingRow { kind, severity, task_id: &self.id, handoff_id: handoff, text: &text });
+        let mut add = |kind: &str, severity: &str, handoff: Option<&str>, text: String| {
+            out.findings.push(FindingRow {
+                kind,
+                severity,
+                task_id: &self.id,
+                handoff_id: handoff,
+                text: &text,
+            })
+        };
         if let Some(why) = partial {
-            add("partial_task", "warning", None, format!("The data holds only part of this task: {why}. It stays out of the rates."));
+            add(
+                "partial_task",
+                "warning",
+                None,
+                format!("The data holds only part of this task: {why}. It stays out of the rates."),
+            );
         }
         if self.g.conflicts > 0 {
-            add("span_conflict", "warning", None, format!("{} spans came twice with other content; the fuller recording counts.", self.g.conflicts));
+            add(
+                "span_conflict",
+                "warning",
+                None,
+                format!(
+                    "{} spans came twice with other content; the fuller recording counts.",
+                    self.g.conflicts
+                ),
+            );
         }
         if self.duplicates > 0 {
-            add("double_instrumentation", "info", None, format!("{} model calls are recorded more than once; each counts once.", self.duplicates));
+            add(
+                "double_instrumentation",
+                "info",
+                None,
+                format!("{} model calls are recorded more than once; each counts once.", self.duplicates),
+            );
         }
         for (i, t) in self.transfers.iter().enumerate() {
             let f = &self.facts[i];
@@ -783,25 +992,59 @@ impl Task<'_> {
             let from = t.from_name.as_deref().unwrap_or("an unnamed agent");
             let to = t.to_name.as_deref().unwrap_or("an unnamed agent");
             match t.outcome {
-                "failed" => add("failed_handoff", "error", id, format!("The transfer from {from} to {to} failed.")),
-                "refused" => add("refused_handoff", "warning", id, format!("{from} asked for {to} in a turn in which another transfer was taken.")),
-                "pending" => add("pending_handoff", "warning", id, format!("{from} handed over to {to}; no receiver is seen.")),
-                "unknown" => add("ambiguous_receiver", "warning", id, format!("{from} handed over, and the receiver may be any of: {}.", t.candidates.join(", "))),
+                "failed" => {
+                    add("failed_handoff", "error", id, format!("The transfer from {from} to {to} failed."))
+                }
+                "refused" => add(
+                    "refused_handoff",
+                    "warning",
+                    id,
+                    format!("{from} asked for {to} in a turn in which another transfer was taken."),
+                ),
+                "pending" => add(
+                    "pending_handoff",
+                    "warning",
+                    id,
+                    format!("{from} handed over to {to}; no receiver is seen."),
+                ),
+                "unknown" => add(
+                    "ambiguous_receiver",
+                    "warning",
+                    id,
+                    format!(
+                        "{from} handed over, and the receiver may be any of: {}.",
+                        t.candidates.join(", ")
+                    ),
+                ),
                 _ => {}
             }
             if t.outcome != "accepted" {
                 continue;
             }
             let own: Vec<usize> = self.calls_under(i).collect();
-            let count = |k: Kind| own.iter().filter(|c| self.repeats[**c].is_some_and(|r| r.kind == k)).count();
+            let count =
+                |k: Kind| own.iter().filter(|c| self.repeats[**c].is_some_and(|r| r.kind == k)).count();
             if f.repeats_unknown.is_none() {
                 let n = count(Kind::Redundant);
                 if n > 0 {
-                    add("redundant_calls", "warning", id, format!("{to} repeated {n} of {} tool calls that were done before {from} handed over.", own.len()));
+                    add(
+                        "redundant_calls",
+                        "warning",
+                        id,
+                        format!(
+                            "{to} repeated {n} of {} tool calls that were done before {from} handed over.",
+                            own.len()
+                        ),
+                    );
                 }
                 let n = count(Kind::KnownFailure);
                 if n > 0 {
-                    add("known_failure_retry", "warning", id, format!("{to} retried {n} calls that had failed before {from} handed over."));
+                    add(
+                        "known_failure_retry",
+                        "warning",
+                        id,
+                        format!("{to} retried {n} calls that had failed before {from} handed over."),
+                    );
                 }
             }
             for x in f.constraints.list.iter().filter(|x| x.cause.is_some()) {
@@ -810,23 +1053,57 @@ impl Task<'_> {
                     Some("not_in_state") => "no durable state or contract held it",
                     _ => "the payload did not carry it",
                 };
-                add("constraint_lost", "error", id, format!("{to} did not get the constraint {}: {how}.", x.id));
+                add(
+                    "constraint_lost",
+                    "error",
+                    id,
+                    format!("{to} did not get the constraint {}: {how}.", x.id),
+                );
             }
             if let Ok(l) = &f.leaks
                 && !l.is_empty()
             {
-                add("leak", "error", id, format!("Filtered tool output survives in prose that {to} sees: {} cases.", l.len()));
+                add(
+                    "leak",
+                    "error",
+                    id,
+                    format!("Filtered tool output survives in prose that {to} sees: {} cases.", l.len()),
+                );
             }
             if f.lost.is_ok_and(|n| n > 0) {
-                add("lost_result", "warning", id, format!("A tool result of the turn in which {from} handed over reaches no later message."));
+                add(
+                    "lost_result",
+                    "warning",
+                    id,
+                    format!(
+                        "A tool result of the turn in which {from} handed over reaches no later message."
+                    ),
+                );
             }
             if f.payload.unknown.is_none() && f.payload.fields == 0 && !f.payload.narrative {
-                add("empty_payload", "warning", id, format!("{from} handed over to {to} with an empty payload."));
+                add(
+                    "empty_payload",
+                    "warning",
+                    id,
+                    format!("{from} handed over to {to} with an empty payload."),
+                );
             }
         }
         for b in &self.bounces {
             let t = &self.transfers[b.back];
-            add("bounce", "warning", Some(&ids[b.back]), format!("The same goal went back to {} and was passed on or done again.", if t.mode == "return_to_caller" { t.from_name.as_deref().unwrap_or("the caller") } else { t.to_name.as_deref().unwrap_or("its sender") }));
+            add(
+                "bounce",
+                "warning",
+                Some(&ids[b.back]),
+                format!(
+                    "The same goal went back to {} and was passed on or done again.",
+                    if t.mode == "return_to_caller" {
+                        t.from_name.as_deref().unwrap_or("the caller")
+                    } else {
+                        t.to_name.as_deref().unwrap_or("its sender")
+                    }
+                ),
+            );
         }
     }
 }

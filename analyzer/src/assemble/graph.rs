@@ -47,7 +47,12 @@ fn fullness(s: &SpanRef<'_>) -> (bool, usize, usize, Option<i64>) {
 
 /// A fixed order between two recordings of one span, whatever order they arrived in.
 fn prefer(a: &SpanRef<'_>, b: &SpanRef<'_>) -> Ordering {
-    fullness(a).cmp(&fullness(b)).then_with(|| b.start.cmp(&a.start)).then_with(|| b.name.cmp(a.name)).then_with(|| b.agent.cmp(&a.agent)).then_with(|| hashes(b).cmp(&hashes(a)))
+    fullness(a)
+        .cmp(&fullness(b))
+        .then_with(|| b.start.cmp(&a.start))
+        .then_with(|| b.name.cmp(a.name))
+        .then_with(|| b.agent.cmp(&a.agent))
+        .then_with(|| hashes(b).cmp(&hashes(a)))
 }
 
 fn hashes(s: &SpanRef<'_>) -> Vec<Option<i64>> {
@@ -115,7 +120,9 @@ impl<'a> Graph<'a> {
                     None => self.partial = Some("a parent span is missing"),
                 }
             }
-            if s.end.is_none() && matches!(s.role, Role::Agent | Role::Inference | Role::Workflow | Role::Tool) {
+            if s.end.is_none()
+                && matches!(s.role, Role::Agent | Role::Inference | Role::Workflow | Role::Tool)
+            {
                 self.partial = self.partial.or(Some("a span has no end"));
             }
         }
@@ -134,7 +141,11 @@ impl<'a> Graph<'a> {
             }
             if let Some(x) = at.filter(|x| state[*x] == 1) {
                 let from = path.iter().position(|p| *p == x).unwrap_or(0);
-                if let Some(first) = path[from..].iter().copied().min_by_key(|p| (self.nodes[*p].s.start, self.nodes[*p].s.span_id)) {
+                if let Some(first) = path[from..]
+                    .iter()
+                    .copied()
+                    .min_by_key(|p| (self.nodes[*p].s.start, self.nodes[*p].s.span_id))
+                {
                     self.nodes[first].parent = None;
                     self.partial = Some("parents form a circle");
                 }
@@ -178,16 +189,27 @@ impl<'a> Graph<'a> {
         if logs.is_empty() {
             return;
         }
-        logs.sort_by(|a, b| (a.trace_id, a.span_id, a.start, a.name).cmp(&(b.trace_id, b.span_id, b.start, b.name)).then_with(|| hashes(a).cmp(&hashes(b))));
+        logs.sort_by(|a, b| {
+            (a.trace_id, a.span_id, a.start, a.name)
+                .cmp(&(b.trace_id, b.span_id, b.start, b.name))
+                .then_with(|| hashes(a).cmp(&hashes(b)))
+        });
         // The same record twice is once.
-        logs.dedup_by(|a, b| a.trace_id == b.trace_id && a.span_id == b.span_id && a.start == b.start && a.name == b.name && hashes(a) == hashes(b));
+        logs.dedup_by(|a, b| {
+            a.trace_id == b.trace_id
+                && a.span_id == b.span_id
+                && a.start == b.start
+                && a.name == b.name
+                && hashes(a) == hashes(b)
+        });
         let mut by_call: HashMap<(&str, &str), usize> = HashMap::new();
         for (i, n) in self.nodes.iter().enumerate() {
             if let (Role::Tool, Some(c), true) = (n.s.role, n.s.call_id, n.s.tool.is_some()) {
                 by_call.entry((n.s.trace_id, c)).or_insert(i);
             }
         }
-        let had: Vec<(bool, bool)> = self.nodes.iter().map(|n| (n.s.input.is_some(), n.s.output.is_some())).collect();
+        let had: Vec<(bool, bool)> =
+            self.nodes.iter().map(|n| (n.s.input.is_some(), n.s.output.is_some())).collect();
         for l in logs {
             let target = match (l.role, l.call_id) {
                 (Role::Tool, Some(c)) => by_call.get(&(l.trace_id, c)).copied(),
@@ -205,25 +227,30 @@ impl<'a> Graph<'a> {
                 continue;
             }
             // Per-message events add up; where the span has the messages itself, they only repeat it.
-            let base_in = n.input.as_ref().map_or(0, |i| i.iter().filter(|x| x.kind != ItemKind::Instructions).count());
+            let base_in =
+                n.input.as_ref().map_or(0, |i| i.iter().filter(|x| x.kind != ItemKind::Instructions).count());
             if !had[t].0
                 && let Some(items) = &l.input
             {
                 n.input.get_or_insert_default().extend(items.iter().copied());
-                n.payloads.extend(l.payloads.iter().filter(|p| p.source == Source::Input).cloned().map(|mut p| {
-                    p.pos += i32::try_from(base_in).unwrap_or(0);
-                    p
-                }));
+                n.payloads.extend(l.payloads.iter().filter(|p| p.source == Source::Input).cloned().map(
+                    |mut p| {
+                        p.pos += i32::try_from(base_in).unwrap_or(0);
+                        p
+                    },
+                ));
             }
             if !had[t].1
                 && let Some(items) = &l.output
             {
                 let base = n.output.as_ref().map_or(0, Vec::len);
                 n.output.get_or_insert_default().extend(items.iter().copied());
-                n.payloads.extend(l.payloads.iter().filter(|p| p.source == Source::Output).cloned().map(|mut p| {
-                    p.pos += i32::try_from(base).unwrap_or(0);
-                    p
-                }));
+                n.payloads.extend(l.payloads.iter().filter(|p| p.source == Source::Output).cloned().map(
+                    |mut p| {
+                        p.pos += i32::try_from(base).unwrap_or(0);
+                        p
+                    },
+                ));
             }
             n.view.cut |= l.view.cut;
             n.view.masked |= l.view.masked;
@@ -252,6 +279,8 @@ impl<'a> Graph<'a> {
     /// End of a node for ordering: its own, else that of its last child, else its start.
     pub fn end(&self, i: usize) -> i64 {
         let n = &self.nodes[i];
-        n.end.unwrap_or_else(|| n.children.iter().filter_map(|c| self.nodes[*c].end).max().unwrap_or(n.start)).max(n.start)
+        n.end
+            .unwrap_or_else(|| n.children.iter().filter_map(|c| self.nodes[*c].end).max().unwrap_or(n.start))
+            .max(n.start)
     }
 }

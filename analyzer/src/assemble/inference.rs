@@ -45,14 +45,22 @@ fn same_model(a: Option<&str>, b: Option<&str>) -> bool {
 /// The model calls of the graph by start, and how many recordings were left out. Nodes that only repeat a
 /// call are marked as duplicates.
 pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
-    let all: Vec<usize> = g.order.iter().copied().filter(|i| g.nodes[*i].s.role == Role::Inference && !g.nodes[*i].duplicate).collect();
+    let all: Vec<usize> = g
+        .order
+        .iter()
+        .copied()
+        .filter(|i| g.nodes[*i].s.role == Role::Inference && !g.nodes[*i].duplicate)
+        .collect();
     let mut duplicates = 0;
     // primary[i]: the node that stands for node i.
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut by_response: HashMap<&str, usize> = HashMap::new();
     for &i in &all {
         let s = g.nodes[i].s;
-        let found = s.response_id.and_then(|r| by_response.get(r).copied()).or_else(|| groups.iter().rposition(|grp| grp.iter().any(|&j| repeats(g, i, j))));
+        let found = s
+            .response_id
+            .and_then(|r| by_response.get(r).copied())
+            .or_else(|| groups.iter().rposition(|grp| grp.iter().any(|&j| repeats(g, i, j))));
         match found {
             Some(k) => groups[k].push(i),
             None => groups.push(vec![i]),
@@ -66,7 +74,9 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
         // The fullest recording stands for the call; of equals the outermost, then the first.
         let richness = |i: &usize| {
             let n = &g.nodes[*i];
-            let messages = usize::from(n.input.as_ref().is_some_and(|v| v.iter().any(|x| x.kind != ItemKind::Instructions))) + usize::from(n.output.is_some());
+            let messages = usize::from(
+                n.input.as_ref().is_some_and(|v| v.iter().any(|x| x.kind != ItemKind::Instructions)),
+            ) + usize::from(n.output.is_some());
             (messages, std::cmp::Reverse(n.depth))
         };
         let Some(&primary) = grp.iter().rev().max_by_key(|i| richness(i)) else { continue };
@@ -102,7 +112,8 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
 
 fn from_node<'a>(g: &Graph<'a>, i: usize) -> Inference<'a> {
     let n = &g.nodes[i];
-    let (instructions, items): (Vec<_>, Vec<_>) = n.input.iter().flatten().copied().partition(|x| x.kind == ItemKind::Instructions);
+    let (instructions, items): (Vec<_>, Vec<_>) =
+        n.input.iter().flatten().copied().partition(|x| x.kind == ItemKind::Instructions);
     // Instructions alone do not make a captured view.
     let captured = n.input.is_some() && !(items.is_empty() && !instructions.is_empty() && n.view.lossy);
     Inference {
@@ -134,7 +145,9 @@ fn repeats(g: &Graph<'_>, i: usize, j: usize) -> bool {
         return a.response_id == b.response_id;
     }
     let usage_known = a.input_tokens.is_some() && b.input_tokens.is_some();
-    if !same_model(a.model, b.model) || (usage_known && (a.input_tokens != b.input_tokens || a.output_tokens != b.output_tokens)) {
+    if !same_model(a.model, b.model)
+        || (usage_known && (a.input_tokens != b.input_tokens || a.output_tokens != b.output_tokens))
+    {
         return false;
     }
     if g.is_below(i, j) || g.is_below(j, i) {
@@ -163,7 +176,15 @@ fn order_by_growth(list: &mut [Inference<'_>]) {
     for _ in 0..list.len().min(64) {
         let mut changed = false;
         for n in 0..list.len() {
-            let after = list[n].input.iter().flatten().filter(|i| i.kind == ItemKind::Result).filter_map(|i| i.call_id.and_then(|id| asked.get(id)).copied()).filter(|m| *m != n).map(|m| list[m].start).max();
+            let after = list[n]
+                .input
+                .iter()
+                .flatten()
+                .filter(|i| i.kind == ItemKind::Result)
+                .filter_map(|i| i.call_id.and_then(|id| asked.get(id)).copied())
+                .filter(|m| *m != n)
+                .map(|m| list[m].start)
+                .max();
             if let Some(t) = after.filter(|t| list[n].start <= *t && *t < i64::MAX) {
                 // After it, by the least step: the raw times stay on the spans.
                 let shift = t + 1 - list[n].start;
@@ -197,7 +218,15 @@ pub(super) fn drop_mirrors(g: &mut Graph<'_>) -> i64 {
     for n in &g.nodes {
         let s = n.s;
         let k = traces.iter().position(|t| t.id == s.trace_id).unwrap_or_else(|| {
-            traces.push(Trace { id: s.trace_id, calls: HashSet::new(), scopes: HashSet::new(), start: i64::MAX, end: i64::MIN, content: 0, inferences: 0 });
+            traces.push(Trace {
+                id: s.trace_id,
+                calls: HashSet::new(),
+                scopes: HashSet::new(),
+                start: i64::MAX,
+                end: i64::MIN,
+                content: 0,
+                inferences: 0,
+            });
             traces.len() - 1
         });
         let t = &mut traces[k];
@@ -209,19 +238,26 @@ pub(super) fn drop_mirrors(g: &mut Graph<'_>) -> i64 {
         if s.role == Role::Tool {
             t.calls.extend(s.call_id);
         }
-        t.calls.extend(n.output.iter().flatten().filter(|i| i.kind == ItemKind::Call).filter_map(|i| i.call_id));
+        t.calls
+            .extend(n.output.iter().flatten().filter(|i| i.kind == ItemKind::Call).filter_map(|i| i.call_id));
     }
     if traces.len() < 2 {
         return 0;
     }
-    traces.sort_by(|a, b| b.calls.len().cmp(&a.calls.len()).then(b.content.cmp(&a.content)).then(a.id.cmp(b.id)));
+    traces.sort_by(|a, b| {
+        b.calls.len().cmp(&a.calls.len()).then(b.content.cmp(&a.content)).then(a.id.cmp(b.id))
+    });
     let mut gone: Vec<&str> = Vec::new();
     let mut left_out = 0;
     for i in 1..traces.len() {
         let t = &traces[i];
         let mirrored = !t.calls.is_empty()
             && traces[..i].iter().any(|o| {
-                !gone.contains(&o.id) && t.calls.is_subset(&o.calls) && t.scopes.is_disjoint(&o.scopes) && t.start < o.end && o.start < t.end
+                !gone.contains(&o.id)
+                    && t.calls.is_subset(&o.calls)
+                    && t.scopes.is_disjoint(&o.scopes)
+                    && t.start < o.end
+                    && o.start < t.end
             });
         if mirrored {
             gone.push(t.id);

@@ -45,7 +45,12 @@ pub(super) struct Intent<'a> {
 }
 
 /// Collects the intents by time.
-pub(super) fn collect<'a>(g: &Graph<'a>, infs: &[Inference<'a>], runs: &Runs<'a>, calls: &[Call<'a>]) -> Vec<Intent<'a>> {
+pub(super) fn collect<'a>(
+    g: &Graph<'a>,
+    infs: &[Inference<'a>],
+    runs: &Runs<'a>,
+    calls: &[Call<'a>],
+) -> Vec<Intent<'a>> {
     let mut out: Vec<Intent<'a>> = Vec::new();
     for (i, c) in calls.iter().enumerate() {
         from_call(g, infs, i, c, &mut out);
@@ -60,10 +65,15 @@ fn from_call<'a>(g: &Graph<'a>, infs: &[Inference<'a>], i: usize, c: &Call<'a>, 
     let said = node.and_then(|n| n.s.handoff.as_deref());
     let named = transfer_name(c.name);
     let routed = c.payloads.iter().any(|p| p.source != Source::Update && !p.targets.is_empty());
-    let commanded = said.is_some_and(|h| !h.to.is_empty() && matches!(h.signal, Signal::Command | Signal::Goto));
+    let commanded =
+        said.is_some_and(|h| !h.to.is_empty() && matches!(h.signal, Signal::Command | Signal::Goto));
     let explicit = said.filter(|h| h.signal == Signal::Explicit);
     let is_task = matches!(named, Some(TransferName::Task | TransferName::Delegate(_)));
-    if !(named.as_ref().is_some_and(TransferName::is_sure) || explicit.is_some() || commanded || (is_task && (routed || commanded))) {
+    if !(named.as_ref().is_some_and(TransferName::is_sure)
+        || explicit.is_some()
+        || commanded
+        || (is_task && (routed || commanded)))
+    {
         return;
     }
     // Where it goes: the span's own word, the arguments, the tool's name.
@@ -72,7 +82,12 @@ fn from_call<'a>(g: &Graph<'a>, infs: &[Inference<'a>], i: usize, c: &Call<'a>, 
         targets.extend(h.to.iter().map(|s| (*s).to_owned()));
     }
     if targets.is_empty() {
-        targets.extend(c.payloads.iter().filter(|p| p.source != Source::Update).flat_map(|p| p.targets.iter().map(|s| (*s).to_owned())));
+        targets.extend(
+            c.payloads
+                .iter()
+                .filter(|p| p.source != Source::Update)
+                .flat_map(|p| p.targets.iter().map(|s| (*s).to_owned())),
+        );
     }
     if targets.is_empty() {
         targets.extend(named.as_ref().and_then(|n| n.target().map(str::to_owned)));
@@ -84,7 +99,9 @@ fn from_call<'a>(g: &Graph<'a>, infs: &[Inference<'a>], i: usize, c: &Call<'a>, 
         seen.push(s);
         new
     });
-    let args_known = c.item.is_some_and(|x| matches!(x.args, baton_record::span::Args::Whole | baton_record::span::Args::Bare));
+    let args_known = c
+        .item
+        .is_some_and(|x| matches!(x.args, baton_record::span::Args::Whole | baton_record::span::Args::Bare));
     let base = Intent {
         run: c.run,
         from_name: said.and_then(|h| h.from),
@@ -93,7 +110,10 @@ fn from_call<'a>(g: &Graph<'a>, infs: &[Inference<'a>], i: usize, c: &Call<'a>, 
         call: Some(i),
         nodes: c.node.into_iter().collect(),
         explicit,
-        sure: named.as_ref().is_some_and(TransferName::is_sure) || explicit.is_some() || commanded || (is_task && routed),
+        sure: named.as_ref().is_some_and(TransferName::is_sure)
+            || explicit.is_some()
+            || commanded
+            || (is_task && routed),
         returns: named.as_ref().is_some_and(TransferName::returns),
         back: matches!(named, Some(TransferName::Back(_))),
         mode: said.and_then(|h| h.mode),
@@ -121,7 +141,13 @@ pub(super) fn last_before(infs: &[Inference<'_>], run: Option<usize>, time: i64)
 
 /// Handoff spans, gotos, commands of nodes, and control-flow exceptions: merged into the call that they speak of, or an
 /// intent of their own.
-fn from_spans<'a>(g: &Graph<'a>, infs: &[Inference<'a>], runs: &Runs<'a>, calls: &[Call<'a>], out: &mut Vec<Intent<'a>>) {
+fn from_spans<'a>(
+    g: &Graph<'a>,
+    infs: &[Inference<'a>],
+    runs: &Runs<'a>,
+    calls: &[Call<'a>],
+    out: &mut Vec<Intent<'a>>,
+) {
     let of_calls: Vec<usize> = calls.iter().filter_map(|c| c.node).collect();
     for &i in &g.order {
         let n = &g.nodes[i];
@@ -129,14 +155,24 @@ fn from_spans<'a>(g: &Graph<'a>, infs: &[Inference<'a>], runs: &Runs<'a>, calls:
             continue;
         }
         let said = n.s.handoff.as_deref();
-        if said.is_some_and(|h| h.signal == Signal::Received) || (said.is_none() && n.s.role != Role::Handoff) {
+        if said.is_some_and(|h| h.signal == Signal::Received) || (said.is_none() && n.s.role != Role::Handoff)
+        {
             continue;
         }
         let signal = said.map_or(Signal::Explicit, |h| h.signal);
         let from = said.and_then(|h| h.from);
         let time = n.start;
         let own_run = runs.of_node[i];
-        let by_name = from.map(slug).and_then(|f| runs.runs.iter().enumerate().filter(|(_, r)| r.slug.as_deref() == Some(f.as_str()) && r.start <= time && r.merged.is_none()).map(|(k, _)| k).next_back());
+        let by_name = from.map(slug).and_then(|f| {
+            runs.runs
+                .iter()
+                .enumerate()
+                .filter(|(_, r)| {
+                    r.slug.as_deref() == Some(f.as_str()) && r.start <= time && r.merged.is_none()
+                })
+                .map(|(k, _)| k)
+                .next_back()
+        });
         // The name decides where the span hangs elsewhere.
         let run = match (by_name, own_run) {
             (Some(b), Some(o)) if runs.runs[o].slug == runs.runs[b].slug => Some(o),
@@ -191,25 +227,45 @@ fn before_node(g: &Graph<'_>, runs: &Runs<'_>, i: usize) -> Option<usize> {
     let t = g.nodes[i].start;
     let scope = g.nodes[i].parent;
     let up = |r: usize| runs.runs[r].scope == scope || g.ancestors(i).any(|a| Some(a) == runs.runs[r].scope);
-    (0..runs.runs.len()).filter(|r| runs.runs[*r].merged.is_none() && runs.runs[*r].end <= t.saturating_add(1_000_000) && up(*r)).max_by_key(|r| (runs.runs[*r].end, runs.runs[*r].start))
+    (0..runs.runs.len())
+        .filter(|r| {
+            runs.runs[*r].merged.is_none() && runs.runs[*r].end <= t.saturating_add(1_000_000) && up(*r)
+        })
+        .max_by_key(|r| (runs.runs[*r].end, runs.runs[*r].start))
 }
 
 /// Adds a signal to the intent it belongs to: the same sender, a fitting target, the same turn.
 #[allow(clippy::too_many_arguments)]
-fn merge<'a>(out: &mut [Intent<'a>], infs: &[Inference<'a>], i: usize, run: Option<usize>, target: Option<&(String, String)>, time: i64, end: i64, explicit: Option<&'a HandoffRef<'a>>, node: &super::graph::Node<'a>, weak: bool) -> bool {
+fn merge<'a>(
+    out: &mut [Intent<'a>],
+    infs: &[Inference<'a>],
+    i: usize,
+    run: Option<usize>,
+    target: Option<&(String, String)>,
+    time: i64,
+    end: i64,
+    explicit: Option<&'a HandoffRef<'a>>,
+    node: &super::graph::Node<'a>,
+    weak: bool,
+) -> bool {
     let turn = last_before(infs, run, time.max(end));
     let fits = |x: &Intent<'a>| {
         let same_run = x.run == run || x.run.is_none() || run.is_none();
         // An exception on the agent's own span, which began before the call, speaks of it too.
-        let same_turn = x.turn.is_none() || turn.is_none() || x.turn == turn || (x.time >= time && x.time <= end);
+        let same_turn =
+            x.turn.is_none() || turn.is_none() || x.turn == turn || (x.time >= time && x.time <= end);
         let same_target = match (&x.target, target) {
-            (Some((_, a)), Some((_, b))) => a == b || a.ends_with(&format!("_{b}")) || b.ends_with(&format!("_{a}")),
+            (Some((_, a)), Some((_, b))) => {
+                a == b || a.ends_with(&format!("_{b}")) || b.ends_with(&format!("_{a}"))
+            }
             _ => true,
         };
         same_run && same_turn && same_target && (x.time <= end.saturating_add(1_000_000_000))
     };
     // A named target first; of several calls of a turn the one that is not spoken for yet.
-    let pick = out.iter().enumerate().filter(|(_, x)| fits(x)).max_by_key(|(_, x)| (x.target.is_some() && target.is_some(), x.explicit.is_none(), x.time <= end, x.time));
+    let pick = out.iter().enumerate().filter(|(_, x)| fits(x)).max_by_key(|(_, x)| {
+        (x.target.is_some() && target.is_some(), x.explicit.is_none(), x.time <= end, x.time)
+    });
     let Some(k) = pick.map(|(k, _)| k) else { return false };
     let x = &mut out[k];
     x.nodes.push(i);

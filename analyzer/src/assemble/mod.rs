@@ -88,7 +88,8 @@ pub fn assemble(rules: &Rules, rows: &[SpanRef<'_>], out: &mut Tables) {
         return;
     }
     // Each span belongs to the task it names, else to its nearest ancestor's, else to the first of its trace.
-    let by_id: HashMap<(&str, &str), usize> = rows.iter().enumerate().filter(|(_, r)| !r.log).map(|(i, r)| ((r.trace_id, r.span_id), i)).collect();
+    let by_id: HashMap<(&str, &str), usize> =
+        rows.iter().enumerate().filter(|(_, r)| !r.log).map(|(i, r)| ((r.trace_id, r.span_id), i)).collect();
     let mut first: HashMap<&str, (Option<i64>, &str)> = HashMap::new();
     for r in rows {
         if let Some(t) = r.task_id {

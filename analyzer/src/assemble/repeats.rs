@@ -34,14 +34,86 @@ impl Kind {
 /// Tools that change files or code, and tools that read, search or run: the one built-in relation.
 pub(super) fn changes_files(tool: &str) -> bool {
     let t = slug(bare_tool_name(tool));
-    matches!(t.as_str(), "apply_patch" | "applypatch" | "write" | "write_file" | "writefile" | "edit" | "multiedit" | "multi_edit" | "edit_file" | "create_file" | "delete_file" | "move_file" | "rename_file" | "remove_file" | "copy_file" | "insert" | "patch" | "git_apply" | "git_commit" | "git_checkout" | "git_reset" | "git_merge" | "git_rebase" | "git_revert" | "git_stash" | "notebook_edit" | "notebookedit" | "save_file" | "append_file")
-        || ["edit_", "str_replace", "write_", "apply_patch_", "replace_in_", "modify_file", "update_file"].iter().any(|p| t.starts_with(p))
+    matches!(
+        t.as_str(),
+        "apply_patch"
+            | "applypatch"
+            | "write"
+            | "write_file"
+            | "writefile"
+            | "edit"
+            | "multiedit"
+            | "multi_edit"
+            | "edit_file"
+            | "create_file"
+            | "delete_file"
+            | "move_file"
+            | "rename_file"
+            | "remove_file"
+            | "copy_file"
+            | "insert"
+            | "patch"
+            | "git_apply"
+            | "git_commit"
+            | "git_checkout"
+            | "git_reset"
+            | "git_merge"
+            | "git_rebase"
+            | "git_revert"
+            | "git_stash"
+            | "notebook_edit"
+            | "notebookedit"
+            | "save_file"
+            | "append_file"
+    ) || ["edit_", "str_replace", "write_", "apply_patch_", "replace_in_", "modify_file", "update_file"]
+        .iter()
+        .any(|p| t.starts_with(p))
 }
 
 fn reads_or_runs(tool: &str) -> bool {
     let t = slug(bare_tool_name(tool));
-    matches!(t.as_str(), "ls" | "glob" | "grep" | "bash" | "shell" | "cat" | "read" | "find" | "tree" | "pytest" | "terminal" | "view" | "diff" | "lint" | "build" | "compile")
-        || ["read_", "readfile", "search", "run", "test", "execute", "exec", "list_", "grep_", "find_", "open_file", "view_", "git_diff", "git_status", "git_log", "git_show", "pytest", "lint_", "build_", "bash_", "shell_"].iter().any(|p| t.starts_with(p))
+    matches!(
+        t.as_str(),
+        "ls" | "glob"
+            | "grep"
+            | "bash"
+            | "shell"
+            | "cat"
+            | "read"
+            | "find"
+            | "tree"
+            | "pytest"
+            | "terminal"
+            | "view"
+            | "diff"
+            | "lint"
+            | "build"
+            | "compile"
+    ) || [
+        "read_",
+        "readfile",
+        "search",
+        "run",
+        "test",
+        "execute",
+        "exec",
+        "list_",
+        "grep_",
+        "find_",
+        "open_file",
+        "view_",
+        "git_diff",
+        "git_status",
+        "git_log",
+        "git_show",
+        "pytest",
+        "lint_",
+        "build_",
+        "bash_",
+        "shell_",
+    ]
+    .iter()
+    .any(|p| t.starts_with(p))
 }
 
 /// True where the first call makes a repeat of the second worth while.
@@ -57,7 +129,12 @@ fn touches(rules: &Rules, changing: &Call<'_>, repeated: &str) -> bool {
 }
 
 /// The repeats among the calls, which are in order. `before`: when the transfer that the call counts under was made.
-pub(super) fn find(rules: &Rules, calls: &[Call<'_>], is_tool: &[bool], before: &[Option<i64>]) -> Vec<Option<Repeat>> {
+pub(super) fn find(
+    rules: &Rules,
+    calls: &[Call<'_>],
+    is_tool: &[bool],
+    before: &[Option<i64>],
+) -> Vec<Option<Repeat>> {
     let mut out = vec![None; calls.len()];
     for i in 0..calls.len() {
         let c = &calls[i];
@@ -99,7 +176,8 @@ pub(super) fn find(rules: &Rules, calls: &[Call<'_>], is_tool: &[bool], before: 
 pub(super) fn unknown(calls: &[Call<'_>], is_tool: &[bool], under: &[usize]) -> Option<&'static str> {
     let tools: Vec<usize> = (0..calls.len()).filter(|i| is_tool[*i]).collect();
     if !tools.is_empty() && tools.iter().all(|i| !calls[*i].comparable) {
-        let masked = tools.iter().any(|i| calls[*i].item.is_some_and(|x| x.args == baton_record::span::Args::Masked));
+        let masked =
+            tools.iter().any(|i| calls[*i].item.is_some_and(|x| x.args == baton_record::span::Args::Masked));
         return Some(if masked { "arguments are masked" } else { "arguments not captured" });
     }
     // A call of the receiver with unknown arguments, or an earlier one of the same tool, may be the repeat.

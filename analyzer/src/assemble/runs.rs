@@ -56,7 +56,19 @@ enum Context {
 
 /// Node names that agent graphs use inside: never an agent's name while an outer one is there.
 fn is_generic_node(name: &str) -> bool {
-    matches!(slug(name).as_str(), "agent" | "model" | "llm" | "call_model" | "tools" | "tool_node" | "call_llm" | "llm_call" | "chatbot" | "assistant")
+    matches!(
+        slug(name).as_str(),
+        "agent"
+            | "model"
+            | "llm"
+            | "call_model"
+            | "tools"
+            | "tool_node"
+            | "call_llm"
+            | "llm_call"
+            | "chatbot"
+            | "assistant"
+    )
 }
 
 struct Builder<'g, 'a> {
@@ -110,7 +122,8 @@ fn names<'a>(g: &Graph<'a>) -> Vec<Option<&'a str>> {
     for i in 0..g.nodes.len() {
         // An agent span that bears the name of the tool it runs under: the tool knows the agent.
         if g.nodes[i].s.role == Role::Agent
-            && let (Some(own), Some(t)) = (declared[i], g.ancestors(i).find(|a| g.nodes[*a].s.role == Role::Tool))
+            && let (Some(own), Some(t)) =
+                (declared[i], g.ancestors(i).find(|a| g.nodes[*a].s.role == Role::Tool))
             && g.nodes[t].s.tool.is_some_and(|tool| slug(tool) == slug(own))
             && let Some(target) = target_of(g, t)
         {
@@ -158,13 +171,17 @@ fn names<'a>(g: &Graph<'a>) -> Vec<Option<&'a str>> {
 /// The receiver that a tool span names: by attribute, by its arguments, by its own name.
 pub(super) fn target_of<'a>(g: &Graph<'a>, tool: usize) -> Option<&'a str> {
     let n = &g.nodes[tool];
-    n.s.handoff.as_ref().and_then(|h| h.to.first().copied()).or_else(|| n.payloads.iter().find_map(|p| p.targets.first().copied()))
+    n.s.handoff
+        .as_ref()
+        .and_then(|h| h.to.first().copied())
+        .or_else(|| n.payloads.iter().find_map(|p| p.targets.first().copied()))
 }
 
 /// True for a tool span that hands work to another agent by its name or arguments.
 pub(super) fn delegates(g: &Graph<'_>, tool: usize) -> bool {
     let n = &g.nodes[tool];
-    n.s.tool.is_some_and(|t| transfer_name(t).is_some()) || (target_of(g, tool).is_some() && n.s.handoff.is_some())
+    n.s.tool.is_some_and(|t| transfer_name(t).is_some())
+        || (target_of(g, tool).is_some() && n.s.handoff.is_some())
 }
 
 impl<'a> Builder<'_, 'a> {
@@ -173,7 +190,11 @@ impl<'a> Builder<'_, 'a> {
             None => Context::None(i),
             Some(p) => {
                 let c = self.context[p];
-                if self.g.nodes[p].s.role == Role::Tool && delegates(self.g, p) { Context::Inner(p) } else { c }
+                if self.g.nodes[p].s.role == Role::Tool && delegates(self.g, p) {
+                    Context::Inner(p)
+                } else {
+                    c
+                }
             }
         }
     }
@@ -200,7 +221,8 @@ impl<'a> Builder<'_, 'a> {
             }
             return;
         }
-        let activity = matches!(node.s.role, Role::Inference) || (node.s.role == Role::Tool && node.s.tool.is_some());
+        let activity =
+            matches!(node.s.role, Role::Inference) || (node.s.role == Role::Tool && node.s.tool.is_some());
         if let Some(agent) = self.declared[i] {
             let s = slug(agent);
             let outer = match around {
@@ -255,11 +277,24 @@ impl<'a> Builder<'_, 'a> {
 
     /// The nearest tool or handoff span above, inside the given run.
     fn via(&self, i: usize, run: Option<usize>) -> Option<usize> {
-        self.g.ancestors(i).take_while(|a| run.is_none_or(|r| self.of_node[*a] == Some(r) || self.of_node[*a].is_none())).find(|a| matches!(self.g.nodes[*a].s.role, Role::Tool | Role::Handoff))
+        self.g
+            .ancestors(i)
+            .take_while(|a| run.is_none_or(|r| self.of_node[*a] == Some(r) || self.of_node[*a].is_none()))
+            .find(|a| matches!(self.g.nodes[*a].s.role, Role::Tool | Role::Handoff))
     }
 
     fn open(&mut self, agent: &'a str, root: usize, parent_run: Option<usize>, via: Option<usize>) -> usize {
-        self.runs.push(Run { agent: Some(agent), slug: Some(slug(agent)), root, scope: self.g.nodes[root].parent, parent_run, via, start: self.g.nodes[root].start, end: self.g.end(root), ..Run::default() });
+        self.runs.push(Run {
+            agent: Some(agent),
+            slug: Some(slug(agent)),
+            root,
+            scope: self.g.nodes[root].parent,
+            parent_run,
+            via,
+            start: self.g.nodes[root].start,
+            end: self.g.end(root),
+            ..Run::default()
+        });
         self.runs.len() - 1
     }
 
@@ -269,7 +304,17 @@ impl<'a> Builder<'_, 'a> {
         }
         let target = target_of(self.g, tool).filter(|t| !is_placeholder_agent(t));
         let parent_run = self.run_of(self.context[tool]);
-        self.runs.push(Run { agent: target, slug: target.map(slug), root: first, scope: Some(tool), parent_run, via: Some(tool), start: self.g.nodes[first].start, end: self.g.end(tool), ..Run::default() });
+        self.runs.push(Run {
+            agent: target,
+            slug: target.map(slug),
+            root: first,
+            scope: Some(tool),
+            parent_run,
+            via: Some(tool),
+            start: self.g.nodes[first].start,
+            end: self.g.end(tool),
+            ..Run::default()
+        });
         let r = self.runs.len() - 1;
         self.inner.insert(tool, r);
         r
@@ -303,7 +348,8 @@ impl<'a> Builder<'_, 'a> {
         for (around, i) in flat {
             let Some(agent) = self.declared[i] else { continue };
             let s = slug(agent);
-            let scope = if let Context::None(_) = around { Context::None(self.trace_root(i)) } else { around };
+            let scope =
+                if let Context::None(_) = around { Context::None(self.trace_root(i)) } else { around };
             let r = match current.get(&scope) {
                 Some((r, cs)) if *cs == s => *r,
                 _ => {
@@ -357,10 +403,19 @@ impl<'a> Builder<'_, 'a> {
             let group = groups.entry((scope, instructions_key(&inf.instructions))).or_default();
             let found = match &inf.input {
                 None => group.first().map(|(r, _)| *r),
-                Some(items) => group.iter().rev().find(|(_, last)| continues(&infs[*last], items)).map(|(r, _)| *r),
+                Some(items) => {
+                    group.iter().rev().find(|(_, last)| continues(&infs[*last], items)).map(|(r, _)| *r)
+                }
             };
             let r = found.unwrap_or_else(|| {
-                self.runs.push(Run { root: inf.node, scope: Some(scope), anonymous: true, start: inf.start, end: inf.end, ..Run::default() });
+                self.runs.push(Run {
+                    root: inf.node,
+                    scope: Some(scope),
+                    anonymous: true,
+                    start: inf.start,
+                    end: inf.end,
+                    ..Run::default()
+                });
                 self.runs.len() - 1
             });
             match group.iter_mut().find(|(x, _)| *x == r) {
@@ -380,10 +435,21 @@ impl<'a> Builder<'_, 'a> {
         for (i, scope) in tools {
             let node = &self.g.nodes[i];
             let by_call = node.s.call_id.and_then(|c| asked.get(c).copied());
-            let by_time = placed.iter().rev().find(|(s, k, _)| *s == scope && infs[*k].start <= node.start).map(|(_, _, r)| *r);
+            let by_time = placed
+                .iter()
+                .rev()
+                .find(|(s, k, _)| *s == scope && infs[*k].start <= node.start)
+                .map(|(_, _, r)| *r);
             let any = self.runs.iter().position(|r| r.anonymous && r.scope == Some(scope));
             let r = by_call.or(by_time).or(any).unwrap_or_else(|| {
-                self.runs.push(Run { root: i, scope: Some(scope), anonymous: true, start: node.start, end: self.g.end(i), ..Run::default() });
+                self.runs.push(Run {
+                    root: i,
+                    scope: Some(scope),
+                    anonymous: true,
+                    start: node.start,
+                    end: self.g.end(i),
+                    ..Run::default()
+                });
                 self.runs.len() - 1
             });
             self.runs[r].start = self.runs[r].start.min(node.start);
@@ -436,13 +502,22 @@ impl<'a> Builder<'_, 'a> {
         // An agent's span beside the span that holds its work (two layers of one instrumentation, a caller's client span and
         // the agent's own): one run.
         for r in 0..n {
-            let bare = |x: &Run<'_>| x.inferences.is_empty() && x.tools.is_empty() && x.merged.is_none() && x.slug.is_some();
+            let bare = |x: &Run<'_>| {
+                x.inferences.is_empty() && x.tools.is_empty() && x.merged.is_none() && x.slug.is_some()
+            };
             if !bare(&self.runs[r]) {
                 continue;
             }
             let double = (0..n).find(|x| {
                 let (a, b) = (&self.runs[r], &self.runs[*x]);
-                *x != r && b.merged.is_none() && !(bare(b) && *x > r) && a.slug == b.slug && a.parent_run == b.parent_run && a.via == b.via && a.start <= b.end && b.start <= a.end
+                *x != r
+                    && b.merged.is_none()
+                    && !(bare(b) && *x > r)
+                    && a.slug == b.slug
+                    && a.parent_run == b.parent_run
+                    && a.via == b.via
+                    && a.start <= b.end
+                    && b.start <= a.end
             });
             if let Some(x) = double {
                 self.runs[r].merged = Some(x);
@@ -462,7 +537,11 @@ impl<'a> Builder<'_, 'a> {
 }
 
 fn instructions_key(items: &[ItemRef<'_>]) -> Option<i64> {
-    items.iter().map(|i| i.hash).try_fold(0i64, |a, h| h.map(|h| a.wrapping_mul(31).wrapping_add(h))).filter(|_| !items.is_empty())
+    items
+        .iter()
+        .map(|i| i.hash)
+        .try_fold(0i64, |a, h| h.map(|h| a.wrapping_mul(31).wrapping_add(h)))
+        .filter(|_| !items.is_empty())
 }
 
 /// True where a later input goes on from an earlier call: it begins with the same items and holds more.

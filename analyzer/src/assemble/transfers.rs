@@ -53,9 +53,25 @@ struct Matcher<'m, 'a> {
 }
 
 /// Finds the transfers of a task.
-pub(super) fn find<'a>(g: &Graph<'a>, infs: &mut [Inference<'a>], runs: &mut Runs<'a>, calls: &mut [Call<'a>], intents: Vec<Intent<'a>>) -> Vec<Transfer<'a>> {
+pub(super) fn find<'a>(
+    g: &Graph<'a>,
+    infs: &mut [Inference<'a>],
+    runs: &mut Runs<'a>,
+    calls: &mut [Call<'a>],
+    intents: Vec<Intent<'a>>,
+) -> Vec<Transfer<'a>> {
     let (n, k) = (runs.runs.len(), intents.len());
-    let mut m = Matcher { g, infs, runs, calls, intents, by_run: vec![None; n], named: vec![false; k], changes: Vec::new(), ambiguous: Vec::new() };
+    let mut m = Matcher {
+        g,
+        infs,
+        runs,
+        calls,
+        intents,
+        by_run: vec![None; n],
+        named: vec![false; k],
+        changes: Vec::new(),
+        ambiguous: Vec::new(),
+    };
     m.nested();
     m.by_name();
     m.contained();
@@ -82,7 +98,11 @@ fn settle(infs: &mut [Inference<'_>], runs: &mut Runs<'_>, calls: &mut [Call<'_>
     for r in 0..runs.runs.len() {
         let t = target(runs, r);
         if t != r {
-            let (moved, tools, end) = (std::mem::take(&mut runs.runs[r].inferences), std::mem::take(&mut runs.runs[r].tools), runs.runs[r].end);
+            let (moved, tools, end) = (
+                std::mem::take(&mut runs.runs[r].inferences),
+                std::mem::take(&mut runs.runs[r].tools),
+                runs.runs[r].end,
+            );
             runs.runs[t].inferences.extend(moved);
             runs.runs[t].inferences.sort_unstable();
             runs.runs[t].tools.extend(tools);
@@ -102,7 +122,8 @@ fn settle(infs: &mut [Inference<'_>], runs: &mut Runs<'_>, calls: &mut [Call<'_>
 
 impl<'a> Matcher<'_, 'a> {
     fn live(&self) -> Vec<usize> {
-        let mut v: Vec<usize> = (0..self.runs.runs.len()).filter(|r| self.runs.runs[*r].merged.is_none()).collect();
+        let mut v: Vec<usize> =
+            (0..self.runs.runs.len()).filter(|r| self.runs.runs[*r].merged.is_none()).collect();
         v.sort_by_key(|r| (self.runs.runs[*r].start, self.g.nodes[self.runs.runs[*r].root].s.span_id));
         v
     }
@@ -122,8 +143,13 @@ impl<'a> Matcher<'_, 'a> {
     fn nested(&mut self) {
         for r in self.live() {
             let Some(via) = self.runs.runs[r].via else { continue };
-            let here: Vec<usize> = (0..self.intents.len()).filter(|x| self.intents[*x].nodes.contains(&via) && self.intents[*x].taken_by.is_none()).collect();
-            let by_name = here.iter().copied().find(|x| self.intents[*x].target.as_ref().is_some_and(|(_, s)| self.is_target(r, s)));
+            let here: Vec<usize> = (0..self.intents.len())
+                .filter(|x| self.intents[*x].nodes.contains(&via) && self.intents[*x].taken_by.is_none())
+                .collect();
+            let by_name = here
+                .iter()
+                .copied()
+                .find(|x| self.intents[*x].target.as_ref().is_some_and(|(_, s)| self.is_target(r, s)));
             if let Some(x) = by_name.or_else(|| here.first().copied()) {
                 self.take(x, r, by_name.is_some());
                 // A delegation tool whose agent the telemetry does not name has the name that was asked for.
@@ -152,7 +178,9 @@ impl<'a> Matcher<'_, 'a> {
                 failed: false,
                 turn: call.inference.or_else(|| last_before(self.infs, call.run, call.order)),
                 payloads: call.payloads.clone(),
-                captured: call.item.is_some_and(|i| matches!(i.args, baton_record::span::Args::Whole | baton_record::span::Args::Bare)),
+                captured: call.item.is_some_and(|i| {
+                    matches!(i.args, baton_record::span::Args::Whole | baton_record::span::Args::Bare)
+                }),
                 weak: false,
                 taken_by: None,
             });
@@ -173,7 +201,11 @@ impl<'a> Matcher<'_, 'a> {
             let from = intent.turn.map_or(intent.time, |k| self.infs[k].start);
             let found = live.iter().copied().find(|r| {
                 let run = &self.runs.runs[*r];
-                self.by_run[*r].is_none() && Some(*r) != intent.run && self.is_target(*r, &s) && run.start >= from && (run.via.is_none() || run.via.is_some_and(|v| intent.nodes.contains(&v)))
+                self.by_run[*r].is_none()
+                    && Some(*r) != intent.run
+                    && self.is_target(*r, &s)
+                    && run.start >= from
+                    && (run.via.is_none() || run.via.is_some_and(|v| intent.nodes.contains(&v)))
             });
             if let Some(r) = found {
                 self.take(x, r, true);
@@ -202,15 +234,26 @@ impl<'a> Matcher<'_, 'a> {
                     // A tool span around it in time, of another agent that goes on.
                     Some(n) => {
                         let end = self.g.end(n);
-                        self.g.nodes[n].start <= run.start && run.end <= end.saturating_add(SAME) && call.run != Some(r) && call.run.is_some()
+                        self.g.nodes[n].start <= run.start
+                            && run.end <= end.saturating_add(SAME)
+                            && call.run != Some(r)
+                            && call.run.is_some()
                     }
                     // Only messages: after the call was made, before its result was read.
-                    None => call.run != Some(r) && call.order <= run.start.saturating_add(SAME) && call.run.is_some(),
+                    None => {
+                        call.run != Some(r)
+                            && call.order <= run.start.saturating_add(SAME)
+                            && call.run.is_some()
+                    }
                 };
                 if !fits || self.intents.iter().any(|x| x.call == Some(c) && x.taken_by.is_some()) {
                     continue;
                 }
-                let same = asked.is_some_and(|h| call.payloads.iter().any(|p| baton_record::schema::unpack_u64(p.texts).any(|t| t.cast_signed() == h)));
+                let same = asked.is_some_and(|h| {
+                    call.payloads
+                        .iter()
+                        .any(|p| baton_record::schema::unpack_u64(p.texts).any(|t| t.cast_signed() == h))
+                });
                 if same || (call.node.is_some() && !call.node.is_some_and(|n| self.g.is_below(run.root, n))) {
                     candidates.push((same, c));
                 }
@@ -219,7 +262,12 @@ impl<'a> Matcher<'_, 'a> {
             let pick = match (sure.as_slice(), candidates.as_slice()) {
                 ([c, ..], _) => Some(*c),
                 // Without the text, only a single tool call around it is evidence, and only where no history says otherwise.
-                ([], [(_, c)]) if asked.is_none() && self.calls[*c].node.is_some_and(|n| self.g.nodes[n].s.start.is_some()) => Some(*c),
+                ([], [(_, c)])
+                    if asked.is_none()
+                        && self.calls[*c].node.is_some_and(|n| self.g.nodes[n].s.start.is_some()) =>
+                {
+                    Some(*c)
+                }
                 _ => None,
             };
             let Some(c) = pick else { continue };
@@ -269,14 +317,20 @@ impl<'a> Matcher<'_, 'a> {
                 continue;
             }
             // The sender went on: nobody took over.
-            let goes_on = self.infs.iter().any(|f| Some(f.run) == intent.run && f.start > intent.time) && intent.target.is_some();
+            let goes_on = self.infs.iter().any(|f| Some(f.run) == intent.run && f.start > intent.time)
+                && intent.target.is_some();
             let scope = intent.run.map(|r| self.runs.runs[r].scope);
             let mut next: Vec<usize> = self
                 .live()
                 .into_iter()
                 .filter(|r| {
                     let run = &self.runs.runs[*r];
-                    self.by_run[*r].is_none() && Some(*r) != intent.run && run.start >= intent.time.saturating_sub(SAME) && run.via.is_none() && !run.anonymous && scope.is_none_or(|s| run.scope == s || run.scope.is_none() || s.is_none())
+                    self.by_run[*r].is_none()
+                        && Some(*r) != intent.run
+                        && run.start >= intent.time.saturating_sub(SAME)
+                        && run.via.is_none()
+                        && !run.anonymous
+                        && scope.is_none_or(|s| run.scope == s || run.scope.is_none() || s.is_none())
                 })
                 .collect();
             next.sort_by_key(|r| self.runs.runs[*r].start);
@@ -284,7 +338,11 @@ impl<'a> Matcher<'_, 'a> {
             if goes_on {
                 continue;
             }
-            let together: Vec<usize> = next.iter().copied().filter(|r| self.runs.runs[*r].start - self.runs.runs[first].start < SAME).collect();
+            let together: Vec<usize> = next
+                .iter()
+                .copied()
+                .filter(|r| self.runs.runs[*r].start - self.runs.runs[first].start < SAME)
+                .collect();
             if together.len() > 1 {
                 self.ambiguous.push((x, together));
             } else {
@@ -309,7 +367,11 @@ impl<'a> Matcher<'_, 'a> {
                 continue;
             }
             let run = &self.runs.runs[r];
-            if run.via.is_some() && self.g.nodes[run.via.unwrap_or(0)].s.role == Role::Tool && run.parent_run.is_some() && !self.has_sibling_before(r, &live) {
+            if run.via.is_some()
+                && self.g.nodes[run.via.unwrap_or(0)].s.role == Role::Tool
+                && run.parent_run.is_some()
+                && !self.has_sibling_before(r, &live)
+            {
                 continue;
             }
             // Goes on: the same agent ran last, or its history is that of an earlier run of it.
@@ -319,7 +381,17 @@ impl<'a> Matcher<'_, 'a> {
             }
             if run.anonymous {
                 // Without a name and without an announcement it is no agent of its own.
-                if let Some(p) = live.iter().copied().filter(|p| *p != r && self.runs.runs[*p].scope == run.scope && self.runs.runs[*p].anonymous && self.runs.runs[*p].start <= run.start && self.runs.runs[*p].merged.is_none()).next_back()
+                if let Some(p) = live
+                    .iter()
+                    .copied()
+                    .filter(|p| {
+                        *p != r
+                            && self.runs.runs[*p].scope == run.scope
+                            && self.runs.runs[*p].anonymous
+                            && self.runs.runs[*p].start <= run.start
+                            && self.runs.runs[*p].merged.is_none()
+                    })
+                    .next_back()
                     && self.by_run[p].is_none()
                 {
                     self.runs.runs[r].merged = Some(p);
@@ -354,7 +426,14 @@ impl<'a> Matcher<'_, 'a> {
             .copied()
             .filter(|p| {
                 let o = &self.runs.runs[*p];
-                *p != r && o.parent_run == run.parent_run && o.via == run.via && (o.scope == run.scope) && o.end <= run.start.saturating_add(SAME) && o.start <= run.start && !o.anonymous && o.merged.is_none_or(|m| m != usize::MAX)
+                *p != r
+                    && o.parent_run == run.parent_run
+                    && o.via == run.via
+                    && (o.scope == run.scope)
+                    && o.end <= run.start.saturating_add(SAME)
+                    && o.start <= run.start
+                    && !o.anonymous
+                    && o.merged.is_none_or(|m| m != usize::MAX)
             })
             .max_by_key(|p| (self.runs.runs[*p].end, self.runs.runs[*p].start))
             .map(|p| self.runs.runs[p].merged.filter(|m| *m != usize::MAX).unwrap_or(p))
@@ -363,40 +442,81 @@ impl<'a> Matcher<'_, 'a> {
     fn goes_on_from(&self, r: usize, live: &[usize]) -> Option<usize> {
         let run = &self.runs.runs[r];
         let slug = run.slug.as_ref();
-        let mut before: Vec<usize> = live.iter().copied().filter(|p| *p != r && self.runs.runs[*p].start <= run.start && self.runs.runs[*p].merged.is_none()).collect();
+        let mut before: Vec<usize> = live
+            .iter()
+            .copied()
+            .filter(|p| {
+                *p != r && self.runs.runs[*p].start <= run.start && self.runs.runs[*p].merged.is_none()
+            })
+            .collect();
         before.sort_by_key(|p| (self.runs.runs[*p].start, *p));
         // A caller's client span and the remote agent's own span are one run.
         if let Some(p) = before.iter().copied().find(|p| {
             let o = &self.runs.runs[*p];
-            slug.is_some() && o.slug.as_ref() == slug && o.end >= run.end && o.inferences.is_empty() && o.tools.is_empty()
+            slug.is_some()
+                && o.slug.as_ref() == slug
+                && o.end >= run.end
+                && o.inferences.is_empty()
+                && o.tools.is_empty()
         }) {
             return Some(p);
         }
         // The last agent at this level, in this trace or in the one before.
-        let level: Vec<usize> = before.iter().copied().filter(|p| self.runs.runs[*p].via.is_none() && self.runs.runs[*p].parent_run == run.parent_run && run.via.is_none()).collect();
-        let last = level.iter().copied().max_by_key(|p| (self.runs.runs[*p].end.min(run.start), self.runs.runs[*p].start));
-        if let Some(p) = last.filter(|p| self.runs.runs[*p].slug.as_ref() == slug && (slug.is_some() || (run.anonymous && self.runs.runs[*p].anonymous))) {
+        let level: Vec<usize> = before
+            .iter()
+            .copied()
+            .filter(|p| {
+                self.runs.runs[*p].via.is_none()
+                    && self.runs.runs[*p].parent_run == run.parent_run
+                    && run.via.is_none()
+            })
+            .collect();
+        let last = level
+            .iter()
+            .copied()
+            .max_by_key(|p| (self.runs.runs[*p].end.min(run.start), self.runs.runs[*p].start));
+        if let Some(p) = last.filter(|p| {
+            self.runs.runs[*p].slug.as_ref() == slug
+                && (slug.is_some() || (run.anonymous && self.runs.runs[*p].anonymous))
+        }) {
             return Some(p);
         }
         // Interleaved runs: it continues the history of an earlier run of the same agent.
         let first = run.inferences.first().and_then(|k| self.infs[*k].input.as_ref())?;
         level.iter().copied().rev().find(|p| {
             let o = &self.runs.runs[*p];
-            slug.is_some() && o.slug.as_ref() == slug && o.inferences.last().is_some_and(|k| self.infs[*k].input.as_ref().is_some_and(|i| i.len() < first.len()) && continues(&self.infs[*k], first)) && o.end > run.start.saturating_sub(SAME)
+            slug.is_some()
+                && o.slug.as_ref() == slug
+                && o.inferences.last().is_some_and(|k| {
+                    self.infs[*k].input.as_ref().is_some_and(|i| i.len() < first.len())
+                        && continues(&self.infs[*k], first)
+                })
+                && o.end > run.start.saturating_sub(SAME)
         })
     }
 
     fn name_of(&self, r: usize) -> Option<String> {
-        self.runs.runs[r].agent.map(str::to_owned).or_else(|| self.by_run[r].and_then(|x| self.intents[x].target.as_ref()).map(|(t, _)| t.clone()))
+        self.runs.runs[r]
+            .agent
+            .map(str::to_owned)
+            .or_else(|| self.by_run[r].and_then(|x| self.intents[x].target.as_ref()).map(|(t, _)| t.clone()))
     }
 
     /// A target as its own spans or the SDK spell it; else in the spelling of the sender, since a tool's name has
     /// lost capitals and spaces.
     fn spelled(&self, x: &Intent<'a>, target: &(String, String)) -> String {
-        if let Some(a) = self.runs.runs.iter().find(|r| r.slug.as_ref() == Some(&target.1)).and_then(|r| r.agent) {
+        if let Some(a) =
+            self.runs.runs.iter().find(|r| r.slug.as_ref() == Some(&target.1)).and_then(|r| r.agent)
+        {
             return a.to_owned();
         }
-        if let Some(a) = self.intents.iter().filter_map(|i| i.explicit).flat_map(|h| h.requested.iter().chain(&h.to)).find(|a| slug(a) == target.1) {
+        if let Some(a) = self
+            .intents
+            .iter()
+            .filter_map(|i| i.explicit)
+            .flat_map(|h| h.requested.iter().chain(&h.to))
+            .find(|a| slug(a) == target.1)
+        {
             return (*a).to_owned();
         }
         let sender = self.sender_name(x).unwrap_or_default();
@@ -463,18 +583,32 @@ impl<'a> Matcher<'_, 'a> {
             return None;
         }
         // A delegation that only a message asks for, with neither a span nor a result: not known to have been made.
-        if x.taken_by.is_none() && x.returns && x.nodes.is_empty() && x.call.is_some_and(|c| !self.calls[c].answered) {
+        if x.taken_by.is_none()
+            && x.returns
+            && x.nodes.is_empty()
+            && x.call.is_some_and(|c| !self.calls[c].answered)
+        {
             return None;
         }
-        let refused = x.taken_by.is_none() && self.same_turn(i).any(|y| self.intents[y].taken_by.is_some() || self.ambiguous.iter().any(|(z, _)| *z == y));
+        let refused = x.taken_by.is_none()
+            && self
+                .same_turn(i)
+                .any(|y| self.intents[y].taken_by.is_some() || self.ambiguous.iter().any(|(z, _)| *z == y));
         // A fan-out: the same call reached other receivers.
-        let siblings_taken = x.taken_by.is_none() && x.call.is_some() && self.intents.iter().enumerate().any(|(y, o)| y != i && o.call == x.call && o.taken_by.is_some());
+        let siblings_taken = x.taken_by.is_none()
+            && x.call.is_some()
+            && self
+                .intents
+                .iter()
+                .enumerate()
+                .any(|(y, o)| y != i && o.call == x.call && o.taken_by.is_some());
         let outcome = match (x.taken_by, ambiguous) {
             (Some(_), _) => "accepted",
             (None, Some(_)) => "unknown",
             _ if human => "accepted",
-            _ if x.failed => "failed",
+            // An error of the turn ("several handoffs requested") speaks of what was not taken.
             _ if refused => "refused",
+            _ if x.failed => "failed",
             _ if siblings_taken => "pending",
             _ => "pending",
         };
@@ -491,8 +625,10 @@ impl<'a> Matcher<'_, 'a> {
             _ if x.target.is_some() => "certain",
             _ => "likely",
         };
-        let detection = if x.explicit.is_some() && (explicit_ends || x.call.is_none()) { "explicit" } else { "tool" };
-        let candidates = ambiguous.map(|(_, c)| c.iter().filter_map(|r| self.name_of(*r)).collect()).unwrap_or_default();
+        let detection =
+            if x.explicit.is_some() && (explicit_ends || x.call.is_none()) { "explicit" } else { "tool" };
+        let candidates =
+            ambiguous.map(|(_, c)| c.iter().filter_map(|r| self.name_of(*r)).collect()).unwrap_or_default();
         Some(Transfer {
             from_run: x.run,
             from_name: self.sender_name(x),
@@ -509,7 +645,13 @@ impl<'a> Matcher<'_, 'a> {
             sender: x.turn.or_else(|| last_before(self.infs, x.run, x.time)),
             payloads: x.payloads.clone(),
             captured: x.captured,
-            evidence: x.nodes.first().copied().or_else(|| x.turn.map(|k| self.infs[k].node)).or_else(|| x.taken_by.map(|r| self.runs.runs[r].root)).unwrap_or(0),
+            evidence: x
+                .nodes
+                .first()
+                .copied()
+                .or_else(|| x.turn.map(|k| self.infs[k].node))
+                .or_else(|| x.taken_by.map(|r| self.runs.runs[r].root))
+                .unwrap_or(0),
         })
     }
 

@@ -128,7 +128,12 @@ mod tests {
     #[test]
     fn every_sql_file_is_a_measure_and_says_what_it_is() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/measures");
-        let mut files: Vec<String> = std::fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|e| e.file_name().to_str().and_then(|n| n.strip_suffix(".sql")).map(str::to_owned)).collect();
+        let mut files: Vec<String> = std::fs::read_dir(dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|e| e.file_name().to_str().and_then(|n| n.strip_suffix(".sql")).map(str::to_owned))
+            .collect();
         files.sort();
         let mut names: Vec<String> = ALL.iter().map(|m| m.name.to_owned()).collect();
         names.sort();

@@ -27,10 +27,14 @@ pub async fn report(session: &Session) -> Result<Value> {
         until = until.into_iter().chain(r.time("end")).max();
         tasks.push(task(&r));
     }
-    let by_task = |r: &Row<'_>| order.get(r.text("task_id").unwrap_or_default()).copied().unwrap_or(usize::MAX);
+    let by_task =
+        |r: &Row<'_>| order.get(r.text("task_id").unwrap_or_default()).copied().unwrap_or(usize::MAX);
 
     let mut constraints: HashMap<String, Vec<Value>> = HashMap::new();
-    for r in Rows::new(&session.query("SELECT * FROM handoff_constraints ORDER BY handoff_id, id, hash").await?)?.all() {
+    for r in
+        Rows::new(&session.query("SELECT * FROM handoff_constraints ORDER BY handoff_id, id, hash").await?)?
+            .all()
+    {
         constraints.entry(r.text("handoff_id").unwrap_or_default().to_owned()).or_default().push(json!({
             "id": r.text("id"), "soft": r.flag("soft"), "active": r.flag("active"), "in_payload": r.flag("in_payload"), "in_view": r.flag("in_view"), "cause": r.text("cause"),
         }));
@@ -43,16 +47,29 @@ pub async fn report(session: &Session) -> Result<Value> {
     }
     let mut handoffs: Vec<(usize, i64, Value)> = Vec::new();
     for r in Rows::new(&session.query("SELECT * FROM handoffs").await?)?.all() {
-        handoffs.push((by_task(&r), r.int("seq").unwrap_or(0), handoff(&r, &per_handoff, &constraints, &leaks)));
+        handoffs.push((
+            by_task(&r),
+            r.int("seq").unwrap_or(0),
+            handoff(&r, &per_handoff, &constraints, &leaks),
+        ));
     }
     handoffs.sort_by_key(|(t, s, _)| (*t, *s));
     let mut calls: Vec<(usize, i64, String, Value)> = Vec::new();
     for r in Rows::new(&session.query("SELECT * FROM tool_calls").await?)?.all() {
-        calls.push((by_task(&r), r.time("start").unwrap_or(i64::MAX), r.text("id").unwrap_or_default().to_owned(), tool_call(&r)));
+        calls.push((
+            by_task(&r),
+            r.time("start").unwrap_or(i64::MAX),
+            r.text("id").unwrap_or_default().to_owned(),
+            tool_call(&r),
+        ));
     }
     calls.sort_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
     let mut findings: Vec<(usize, usize, Value)> = Vec::new();
-    for (n, r) in Rows::new(&session.query("SELECT * FROM findings ORDER BY task_id, handoff_id, kind, text").await?)?.all().enumerate() {
+    for (n, r) in
+        Rows::new(&session.query("SELECT * FROM findings ORDER BY task_id, handoff_id, kind, text").await?)?
+            .all()
+            .enumerate()
+    {
         findings.push((by_task(&r), n, json!({"kind": r.text("kind"), "severity": r.text("severity"), "task_id": r.text("task_id"), "handoff_id": r.text("handoff_id"), "text": r.text("text")})));
     }
     findings.sort_by_key(|(t, n, _)| (*t, *n));
@@ -115,7 +132,12 @@ fn tool_call(r: &Row<'_>) -> Value {
     })
 }
 
-fn handoff(r: &Row<'_>, measured: &PerRow, constraints: &HashMap<String, Vec<Value>>, leaks: &HashMap<String, Vec<Value>>) -> Value {
+fn handoff(
+    r: &Row<'_>,
+    measured: &PerRow,
+    constraints: &HashMap<String, Vec<Value>>,
+    leaks: &HashMap<String, Vec<Value>>,
+) -> Value {
     let id = r.text("handoff_id").unwrap_or_default();
     let mut unknown = Map::new();
     let mut get = |measure: &str, key: &str, ratio: bool| -> Value {
@@ -159,7 +181,9 @@ fn handoff(r: &Row<'_>, measured: &PerRow, constraints: &HashMap<String, Vec<Val
         v => json!(v == json!(1)),
     };
     let own_constraints: &[Value] = constraints.get(id).map(Vec::as_slice).unwrap_or_default();
-    let ids = |test: &dyn Fn(&Value) -> bool| own_constraints.iter().filter(|c| test(c)).map(|c| c["id"].clone()).collect::<Vec<_>>();
+    let ids = |test: &dyn Fn(&Value) -> bool| {
+        own_constraints.iter().filter(|c| test(c)).map(|c| c["id"].clone()).collect::<Vec<_>>()
+    };
     json!({
         "handoff_id": id,
         "task_id": r.text("task_id"),

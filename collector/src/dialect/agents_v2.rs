@@ -15,7 +15,10 @@ pub static DIALECT: Dialect = Dialect {
             recorded: neither the payload nor the receiver's view is known.",
     matches: |raw| {
         let a = &raw.attrs;
-        raw.scope == "opentelemetry.instrumentation.openai_agents" && (a.str("gen_ai.agent.description") == Some("OpenAI Agents instrumentation") || matches!(a.str("gen_ai.operation.name"), Some("agent_handoff" | "unknown")) || (a.has("gen_ai.system") && a.has("server.address") && !a.any_under("traceloop.")))
+        raw.scope == "opentelemetry.instrumentation.openai_agents"
+            && (a.str("gen_ai.agent.description") == Some("OpenAI Agents instrumentation")
+                || matches!(a.str("gen_ai.operation.name"), Some("agent_handoff" | "unknown"))
+                || (a.has("gen_ai.system") && a.has("server.address") && !a.any_under("traceloop.")))
     },
     read,
 };
@@ -36,7 +39,11 @@ fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     }
     if span.role == Role::Handoff
         && let Some(h) = span.handoff.as_mut()
-        && let Some(list) = raw.status_message().split_once("'requested_agents':").and_then(|(_, r)| r.rsplit_once('}')).map(|(r, _)| r)
+        && let Some(list) = raw
+            .status_message()
+            .split_once("'requested_agents':")
+            .and_then(|(_, r)| r.rsplit_once('}'))
+            .map(|(r, _)| r)
         && let Some(serde_json::Value::Array(names)) = baton_record::pyrepr::parse(list.trim())
     {
         h.requested = names.iter().filter_map(|n| n.as_str()).map(str::to_owned).collect();

@@ -16,7 +16,9 @@ pub static DIALECT: Dialect = Dialect {
     about: "Spans of Baton's own tracing layer: baton.* attributes on a span of the open transfer proposal.",
     shows: "Everything that was recorded: both ends, mode, reason, contract, constraints in state, payload and view, history before and after, artifacts.",
     hides: "Only what the application did not record, such as the contract's text when content is off.",
-    matches: |raw| raw.attrs.has(attr::HANDOFF_ID) || (raw.attrs.has(attr::FROM_AGENT) && raw.attrs.has(attr::TO_AGENT)),
+    matches: |raw| {
+        raw.attrs.has(attr::HANDOFF_ID) || (raw.attrs.has(attr::FROM_AGENT) && raw.attrs.has(attr::TO_AGENT))
+    },
     read: genai::read,
 };
 
@@ -49,14 +51,25 @@ pub(super) fn overlay(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
             ..Handoff::default()
         };
         if a.has(attr::CONTRACT_FIELDS) {
-            h.fields = Some(a.strings(attr::CONTRACT_FIELDS).iter().filter_map(|f| Field::from_name(f)).map(Field::bit).fold(0, |x, y| x | y));
+            h.fields = Some(
+                a.strings(attr::CONTRACT_FIELDS)
+                    .iter()
+                    .filter_map(|f| Field::from_name(f))
+                    .map(Field::bit)
+                    .fold(0, |x, y| x | y),
+            );
         }
         span.handoff = Some(h);
         if matches!(span.role, Role::Other | Role::Step) {
             span.role = Role::Handoff;
         }
     } else if a.has(attr::RECEIVED_IDS) || a.has(attr::RECEIVED_HASH) {
-        span.handoff = Some(Handoff { signal: Signal::Received, constraint_ids: a.strings(attr::RECEIVED_IDS), constraints_hash: own(attr::RECEIVED_HASH), ..Handoff::default() });
+        span.handoff = Some(Handoff {
+            signal: Signal::Received,
+            constraint_ids: a.strings(attr::RECEIVED_IDS),
+            constraints_hash: own(attr::RECEIVED_HASH),
+            ..Handoff::default()
+        });
     }
     if let Some(c) = a.text(attr::CONTRACT)
         && let (v @ Value::Object(_), form) = baton_record::json::parse_loose(c)

@@ -38,7 +38,8 @@ fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
             let result = raw.events("tool.output").find_map(|(_, e)| e.text("output").map(tool_result));
             common::tool(reader, span, name, call_id(a), Arguments::NotGiven, result);
             if let Some(t) = a.text("subagent_type") {
-                span.handoff = Some(Handoff { signal: Signal::Command, to: vec![t.to_owned()], ..Handoff::default() });
+                span.handoff =
+                    Some(Handoff { signal: Signal::Command, to: vec![t.to_owned()], ..Handoff::default() });
             }
         }
         "tool.execution" => {
@@ -70,11 +71,22 @@ pub(super) fn read_log(reader: &Reader, a: &Attrs<'_>, body: Option<&Any>, span:
     let Some(id) = a.first_text(&["tool_use_id", "gen_ai.tool.call.id"]) else { return false };
     let Some(input) = a.text("tool_input") else { return false };
     let tool = match (a.text("tool_name"), a.text("tool_parameters").and_then(baton_record::json::parse)) {
-        (Some("mcp_tool"), Some(p)) => ["mcp_tool_name", "tool_name"].iter().find_map(|k| p.get(*k).and_then(Value::as_str)).unwrap_or("mcp_tool").to_owned(),
+        (Some("mcp_tool"), Some(p)) => ["mcp_tool_name", "tool_name"]
+            .iter()
+            .find_map(|k| p.get(*k).and_then(Value::as_str))
+            .unwrap_or("mcp_tool")
+            .to_owned(),
         (Some(t), _) => t.to_owned(),
         _ => return false,
     };
-    common::tool(reader, span, &tool, Some(id.to_owned()), Arguments::Given(&Value::String(input.to_owned())), None);
+    common::tool(
+        reader,
+        span,
+        &tool,
+        Some(id.to_owned()),
+        Arguments::Given(&Value::String(input.to_owned())),
+        None,
+    );
     if a.flag("success") == Some(false) {
         span.status = baton_record::span::Status::Error;
         span.error = Some(a.text("error_type").unwrap_or("error").to_owned());

@@ -15,13 +15,26 @@ pub(super) fn agent_name(name: Option<&str>) -> Option<String> {
 }
 
 /// Fills a model call. `None` messages were not captured.
-pub(super) fn inference(reader: &Reader, span: &mut Span, input: Option<Vec<Message>>, output: Option<Vec<Message>>, system: Vec<String>) {
+pub(super) fn inference(
+    reader: &Reader,
+    span: &mut Span,
+    input: Option<Vec<Message>>,
+    output: Option<Vec<Message>>,
+    system: Vec<String>,
+) {
     span.role = Role::Inference;
     let mut payloads = std::mem::take(&mut span.payloads);
-    let instructions: Vec<Item> = system.iter().filter(|s| !s.trim().is_empty()).map(|s| reader.text_item(Speaker::System, None, s)).collect();
+    let instructions: Vec<Item> = system
+        .iter()
+        .filter(|s| !s.trim().is_empty())
+        .map(|s| reader.text_item(Speaker::System, None, s))
+        .collect();
     if let Some(messages) = input {
         span.view_policies = reader.policies_in(&messages);
-        let policy_texts: Vec<Message> = system.iter().map(|s| Message { speaker: Speaker::System, author: None, parts: vec![Part::Text(s.clone())] }).collect();
+        let policy_texts: Vec<Message> = system
+            .iter()
+            .map(|s| Message { speaker: Speaker::System, author: None, parts: vec![Part::Text(s.clone())] })
+            .collect();
         for p in reader.policies_in(&policy_texts) {
             if !span.view_policies.contains(&p) {
                 span.view_policies.push(p);
@@ -51,7 +64,14 @@ pub(super) enum Arguments<'a> {
 }
 
 /// Fills a tool call.
-pub(super) fn tool(reader: &Reader, span: &mut Span, name: &str, call_id: Option<String>, args: Arguments<'_>, result: Option<ToolResult>) {
+pub(super) fn tool(
+    reader: &Reader,
+    span: &mut Span,
+    name: &str,
+    call_id: Option<String>,
+    args: Arguments<'_>,
+    result: Option<ToolResult>,
+) {
     span.role = Role::Tool;
     span.tool = Some(name.to_owned());
     span.call_id = call_id.or_else(|| result.as_ref().and_then(|r| r.call_id.clone()));
@@ -119,7 +139,11 @@ pub(super) fn events(raw: &Raw<'_>, span: &mut Span) {
 /// One `gen_ai.evaluation.result`.
 pub(super) fn evaluation(a: &Attrs<'_>, span: &mut Span) {
     if let Some(name) = a.text("gen_ai.evaluation.name") {
-        span.evaluations.push(Evaluation { name: name.to_owned(), score: a.number("gen_ai.evaluation.score.value"), label: a.text("gen_ai.evaluation.score.label").map(str::to_owned) });
+        span.evaluations.push(Evaluation {
+            name: name.to_owned(),
+            score: a.number("gen_ai.evaluation.score.value"),
+            label: a.text("gen_ai.evaluation.score.label").map(str::to_owned),
+        });
     }
 }
 

@@ -38,7 +38,8 @@ fn build(n: Node) -> Value {
         return n.leaf.unwrap_or(Value::Null);
     }
     if n.children.keys().all(|k| k.len() <= 9 && k.bytes().all(|b| b.is_ascii_digit())) {
-        let mut list: Vec<(u64, Node)> = n.children.into_iter().map(|(k, v)| (k.parse().unwrap_or(0), v)).collect();
+        let mut list: Vec<(u64, Node)> =
+            n.children.into_iter().map(|(k, v)| (k.parse().unwrap_or(0), v)).collect();
         list.sort_by_key(|(k, _)| *k);
         return Value::Array(list.into_iter().map(|(_, v)| build(v)).collect());
     }
@@ -69,7 +70,12 @@ pub(super) fn openinference(v: Value) -> Value {
                 }
                 if let Some(Value::Array(list)) = msg.remove("tool_calls") {
                     // Some instrumentations give a call here and again among the contents.
-                    calls = list.into_iter().filter_map(|c| if let Value::Object(mut c) = c { c.remove("tool_call") } else { None }).collect();
+                    calls = list
+                        .into_iter()
+                        .filter_map(
+                            |c| if let Value::Object(mut c) = c { c.remove("tool_call") } else { None },
+                        )
+                        .collect();
                 }
                 let mut out = Map::new();
                 out.insert("role".into(), msg.remove("role").unwrap_or_else(|| Value::String("user".into())));

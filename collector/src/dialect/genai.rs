@@ -34,9 +34,12 @@ pub(super) fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     let mcp = a.str("mcp.method.name");
     match op {
         _ if mcp.is_some_and(|m| m != "tools/call") => {}
-        "chat" | "text_completion" | "generate_content" | "completion" | "inference" => read_inference(reader, raw, span),
+        "chat" | "text_completion" | "generate_content" | "completion" | "inference" => {
+            read_inference(reader, raw, span)
+        }
         "invoke_agent" => {
-            let own = a.first_text(&["gen_ai.agent.name", "gen_ai.agent.id"]).filter(|n| !is_placeholder_agent(n));
+            let own =
+                a.first_text(&["gen_ai.agent.name", "gen_ai.agent.id"]).filter(|n| !is_placeholder_agent(n));
             span.role = if own.is_some() { Role::Agent } else { Role::Workflow };
         }
         "create_agent" => span.role = Role::Definition,
@@ -48,10 +51,17 @@ pub(super) fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
         "plan" | "execute_task" => span.role = Role::Step,
         "handoff" | "agent_handoff" | "transfer" => span.role = Role::Handoff,
         "" if a.has("gen_ai.tool.name") || mcp.is_some() => read_tool(reader, raw, span),
-        "" if a.any_under("gen_ai.usage.") || a.has("gen_ai.response.id") || a.has("gen_ai.input.messages") || a.any_under("gen_ai.prompt.") || a.str("llm.request.type") == Some("chat") => {
+        "" if a.any_under("gen_ai.usage.")
+            || a.has("gen_ai.response.id")
+            || a.has("gen_ai.input.messages")
+            || a.any_under("gen_ai.prompt.")
+            || a.str("llm.request.type") == Some("chat") =>
+        {
             read_inference(reader, raw, span);
         }
-        "" if a.has("gen_ai.agent.name") => span.role = if span.agent.is_some() { Role::Agent } else { Role::Workflow },
+        "" if a.has("gen_ai.agent.name") => {
+            span.role = if span.agent.is_some() { Role::Agent } else { Role::Workflow }
+        }
         _ => {}
     }
     transfer(raw, span);
@@ -62,13 +72,19 @@ pub(super) fn identity(raw: &Raw<'_>, span: &mut Span) {
     let a = &raw.attrs;
     span.agent = common::agent_name(a.text("gen_ai.agent.name"));
     span.agent_id = a.text("gen_ai.agent.id").map(str::to_owned);
-    span.conversation_id = a.first_text(&["gen_ai.conversation.id", "session.id", "thread.id", "langgraph.thread_id"]).map(str::to_owned);
+    span.conversation_id = a
+        .first_text(&["gen_ai.conversation.id", "session.id", "thread.id", "langgraph.thread_id"])
+        .map(str::to_owned);
 }
 
 /// `gen_ai.transfer.*` (semantic-conventions-genai #447), `gen_ai.agent.handoff.*` (#98), and the names in use.
 pub(super) fn transfer(raw: &Raw<'_>, span: &mut Span) {
     let a = &raw.attrs;
-    let to = a.first_text(&["gen_ai.transfer.target.name", "gen_ai.agent.handoff.target.name", "gen_ai.handoff.to_agent"]);
+    let to = a.first_text(&[
+        "gen_ai.transfer.target.name",
+        "gen_ai.agent.handoff.target.name",
+        "gen_ai.handoff.to_agent",
+    ]);
     let from = a.first_text(&["gen_ai.agent.handoff.source.name", "gen_ai.handoff.from_agent"]);
     let mode = a.text("gen_ai.transfer.mode");
     if to.is_none() && from.is_none() && mode.is_none() {
@@ -88,13 +104,18 @@ pub(super) fn read_inference(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     let a = &raw.attrs;
     let mut input = common::message_attr(a, "gen_ai.input.messages", span);
     let mut output = common::message_attr(a, "gen_ai.output.messages", span);
-    let mut system = a.get("gen_ai.system_instructions").map(|v| common::instructions(&to_json(v))).unwrap_or_default();
+    let mut system =
+        a.get("gen_ai.system_instructions").map(|v| common::instructions(&to_json(v))).unwrap_or_default();
     // OpenLLMetry's flattening, also older ones of others.
     if input.is_none() {
-        input = flatten::tree(a, "gen_ai.prompt.").map(|v| messages::from_value(&v)).or_else(|| common::message_attr(a, "gen_ai.prompt", span));
+        input = flatten::tree(a, "gen_ai.prompt.")
+            .map(|v| messages::from_value(&v))
+            .or_else(|| common::message_attr(a, "gen_ai.prompt", span));
     }
     if output.is_none() {
-        output = flatten::tree(a, "gen_ai.completion.").map(|v| messages::from_value(&v)).or_else(|| common::message_attr(a, "gen_ai.completion", span));
+        output = flatten::tree(a, "gen_ai.completion.")
+            .map(|v| messages::from_value(&v))
+            .or_else(|| common::message_attr(a, "gen_ai.completion", span));
     }
     // Messages in span events: the details event, or one event per message.
     for e in &raw.span.events {
@@ -103,10 +124,17 @@ pub(super) fn read_inference(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
             input = input.or_else(|| common::message_attr(&ea, "gen_ai.input.messages", span));
             output = output.or_else(|| common::message_attr(&ea, "gen_ai.output.messages", span));
             if system.is_empty() {
-                system = ea.get("gen_ai.system_instructions").map(|v| common::instructions(&to_json(v))).unwrap_or_default();
+                system = ea
+                    .get("gen_ai.system_instructions")
+                    .map(|v| common::instructions(&to_json(v)))
+                    .unwrap_or_default();
             }
         } else if let Some(m) = event_message(&e.name, &ea, None) {
-            if e.name == "gen_ai.choice" { output.get_or_insert_default().push(m) } else { input.get_or_insert_default().push(m) }
+            if e.name == "gen_ai.choice" {
+                output.get_or_insert_default().push(m)
+            } else {
+                input.get_or_insert_default().push(m)
+            }
         }
     }
     common::inference(reader, span, input, output, system);
@@ -119,9 +147,23 @@ pub(super) fn usage(raw: &Raw<'_>, span: &mut Span) {
     let a = &raw.attrs;
     span.model = a.first_text(&["gen_ai.response.model", "gen_ai.request.model"]).map(str::to_owned);
     span.response_id = a.text("gen_ai.response.id").map(str::to_owned);
-    span.previous_response_id = a.first_text(&["gen_ai.request.previous_response.id", "gen_ai.request.previous_response_id", "openai.request.previous_response_id"]).map(str::to_owned);
-    span.input_tokens = a.first_int(&["gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"]).filter(|n| *n >= 0);
-    span.output_tokens = a.first_int(&["gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.usage.completion_tokens"]).filter(|n| *n >= 0);
+    span.previous_response_id = a
+        .first_text(&[
+            "gen_ai.request.previous_response.id",
+            "gen_ai.request.previous_response_id",
+            "openai.request.previous_response_id",
+        ])
+        .map(str::to_owned);
+    span.input_tokens = a
+        .first_int(&["gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"])
+        .filter(|n| *n >= 0);
+    span.output_tokens = a
+        .first_int(&[
+            "gen_ai.usage.output_tokens",
+            "gen_ai.usage.completion_tokens",
+            "llm.usage.completion_tokens",
+        ])
+        .filter(|n| *n >= 0);
     span.finish = a.strings("gen_ai.response.finish_reasons").last().map(|f| common::finish(f));
 }
 
@@ -145,13 +187,25 @@ pub(super) fn apply_lengths(raw: &Raw<'_>, span: &mut Span) {
 
 fn read_tool(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     let a = &raw.attrs;
-    let fallback = raw.span.name.strip_prefix("execute_tool ").or_else(|| raw.span.name.strip_prefix("tools/call ")).unwrap_or(&raw.span.name);
+    let fallback = raw
+        .span
+        .name
+        .strip_prefix("execute_tool ")
+        .or_else(|| raw.span.name.strip_prefix("tools/call "))
+        .unwrap_or(&raw.span.name);
     // A name that is there and is no text (bytes) is not replaced by the span's.
     let name = a.text("gen_ai.tool.name").unwrap_or(fallback);
     let args = a.get("gen_ai.tool.call.arguments").map(to_json);
     let result = result_of(a, "gen_ai.tool.call.result");
     let call_id = a.text("gen_ai.tool.call.id").map(str::to_owned);
-    common::tool(reader, span, name, call_id, args.as_ref().map_or(Arguments::NotGiven, Arguments::Given), result);
+    common::tool(
+        reader,
+        span,
+        name,
+        call_id,
+        args.as_ref().map_or(Arguments::NotGiven, Arguments::Given),
+        result,
+    );
     if a.flag("gen_ai.tool.call.is_error") == Some(true)
         && let Some(r) = span.output.as_mut().and_then(|o| o.first_mut())
     {
@@ -182,9 +236,12 @@ fn event_message(name: &str, attrs: &Attrs<'_>, body: Option<&Any>) -> Option<Me
     };
     for (k, v) in attrs.iter() {
         let k = k.strip_prefix("gen_ai.event.").unwrap_or(k);
-        if matches!(k, "content" | "gen_ai.event.content" | "message" | "tool_calls" | "id" | "name" | "role") {
+        if matches!(k, "content" | "gen_ai.event.content" | "message" | "tool_calls" | "id" | "name" | "role")
+        {
             let v = match v {
-                Any::StringValue(s) if k != "content" && k != "id" && k != "name" && k != "role" => baton_record::json::parse_loose(s).0,
+                Any::StringValue(s) if k != "content" && k != "id" && k != "name" && k != "role" => {
+                    baton_record::json::parse_loose(s).0
+                }
                 other => to_json(other),
             };
             m.entry(k.to_owned()).or_insert(v);
@@ -201,7 +258,13 @@ fn event_message(name: &str, attrs: &Attrs<'_>, body: Option<&Any>) -> Option<Me
 }
 
 /// Reads a log record of these conventions; false where it says nothing.
-pub(super) fn read_log(reader: &Reader, attrs: &Attrs<'_>, body: Option<&Any>, name: &str, span: &mut Span) -> bool {
+pub(super) fn read_log(
+    reader: &Reader,
+    attrs: &Attrs<'_>,
+    body: Option<&Any>,
+    name: &str,
+    span: &mut Span,
+) -> bool {
     if name == "gen_ai.evaluation.result" {
         common::evaluation(attrs, span);
         return !span.evaluations.is_empty();
@@ -209,7 +272,10 @@ pub(super) fn read_log(reader: &Reader, attrs: &Attrs<'_>, body: Option<&Any>, n
     if name == "gen_ai.client.inference.operation.details" {
         let input = common::message_attr(attrs, "gen_ai.input.messages", span);
         let output = common::message_attr(attrs, "gen_ai.output.messages", span);
-        let system = attrs.get("gen_ai.system_instructions").map(|v| common::instructions(&to_json(v))).unwrap_or_default();
+        let system = attrs
+            .get("gen_ai.system_instructions")
+            .map(|v| common::instructions(&to_json(v)))
+            .unwrap_or_default();
         if input.is_none() && output.is_none() {
             return false;
         }

@@ -21,7 +21,17 @@ pub(super) struct Command {
 }
 
 /// State keys that carry history or bookkeeping and no payload.
-const NO_PAYLOAD: [&str; 9] = ["messages", "active_agent", "files", "todos", "remaining_steps", "structured_response", "llm_input_messages", "is_last_step", "jump_to"];
+const NO_PAYLOAD: [&str; 9] = [
+    "messages",
+    "active_agent",
+    "files",
+    "todos",
+    "remaining_steps",
+    "structured_response",
+    "llm_input_messages",
+    "is_last_step",
+    "jump_to",
+];
 
 /// The commands in a node's or tool's result: one, a list, or wrapped.
 pub(super) fn commands(v: &Value) -> Vec<Command> {
@@ -57,7 +67,11 @@ fn find(v: &Value, out: &mut Vec<Command>, depth: usize) {
 }
 
 fn is_command(m: &Map<String, Value>) -> bool {
-    m.contains_key("goto") && (m.contains_key("update") || m.contains_key("graph") || m.contains_key("resume") || m.contains_key(pyrepr::CLASS_KEY))
+    m.contains_key("goto")
+        && (m.contains_key("update")
+            || m.contains_key("graph")
+            || m.contains_key("resume")
+            || m.contains_key(pyrepr::CLASS_KEY))
 }
 
 fn command(m: &Map<String, Value>) -> Command {
@@ -65,7 +79,11 @@ fn command(m: &Map<String, Value>) -> Command {
     targets(m.get("goto").unwrap_or(&Value::Null), &mut goto);
     let update = match m.get("update") {
         Some(Value::Object(u)) => {
-            let rest: Map<String, Value> = u.iter().filter(|(k, v)| !NO_PAYLOAD.contains(&k.as_str()) && !v.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect();
+            let rest: Map<String, Value> = u
+                .iter()
+                .filter(|(k, v)| !NO_PAYLOAD.contains(&k.as_str()) && !v.is_null())
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect();
             if rest.is_empty() { Value::Null } else { Value::Object(rest) }
         }
         _ => Value::Null,
@@ -97,7 +115,8 @@ fn node(m: &Map<String, Value>, out: &mut Vec<String>) {
 
 /// Adds what commands say to a span.
 pub(super) fn add_commands(found: &[Command], span: &mut Span) {
-    let goto: Vec<String> = found.iter().flat_map(|c| c.goto.iter()).filter(|g| *g != "__end__").cloned().collect();
+    let goto: Vec<String> =
+        found.iter().flat_map(|c| c.goto.iter()).filter(|g| *g != "__end__").cloned().collect();
     if goto.is_empty() {
         return;
     }
@@ -115,9 +134,11 @@ pub(super) fn add_commands(found: &[Command], span: &mut Span) {
 pub(super) fn exception_target(raw: &Raw<'_>, span: &mut Span) {
     let mut texts: Vec<&str> = vec![raw.status_message()];
     texts.extend(raw.span.events.iter().filter(|e| e.name == "exception").flat_map(|e| {
-        e.attributes.iter().filter(|a| a.key == "exception.message").filter_map(|a| match a.value.as_ref()?.value.as_ref()? {
-            opentelemetry_proto::tonic::common::v1::any_value::Value::StringValue(s) => Some(s.as_str()),
-            _ => None,
+        e.attributes.iter().filter(|a| a.key == "exception.message").filter_map(|a| {
+            match a.value.as_ref()?.value.as_ref()? {
+                opentelemetry_proto::tonic::common::v1::any_value::Value::StringValue(s) => Some(s.as_str()),
+                _ => None,
+            }
         })
     }));
     for t in texts {
@@ -133,7 +154,9 @@ pub(super) fn exception_target(raw: &Raw<'_>, span: &mut Span) {
             let mut goto = Vec::new();
             match pyrepr::parse(&rest[..end]) {
                 Some(v) => targets(&v, &mut goto),
-                None => goto.extend(rest.strip_prefix('\'').and_then(|r| r.split('\'').next()).map(str::to_owned)),
+                None => {
+                    goto.extend(rest.strip_prefix('\'').and_then(|r| r.split('\'').next()).map(str::to_owned))
+                }
             }
             found.push(Command { leaves: true, goto, update: Value::Null });
         }
@@ -156,7 +179,13 @@ pub(super) struct ToolResult {
 /// Reads what a tool span gives as its result.
 pub(super) fn tool_result(text: &str) -> ToolResult {
     let (v, form) = json::parse_loose(text);
-    let mut r = ToolResult { content: Value::String(text.to_owned()), name: None, call_id: None, error: None, commands: Vec::new() };
+    let mut r = ToolResult {
+        content: Value::String(text.to_owned()),
+        name: None,
+        call_id: None,
+        error: None,
+        commands: Vec::new(),
+    };
     if form == Form::Text {
         return r;
     }
@@ -226,7 +255,12 @@ impl Metadata {
             _ => return Self::default(),
         };
         let s = |k: &str| v.get(k).and_then(Value::as_str).filter(|s| !s.is_empty()).map(str::to_owned);
-        Self { agent: s("lc_agent_name"), node: s("langgraph_node"), thread: s("thread_id").or_else(|| s("session_id")).or_else(|| s("conversation_id")), integration: s("ls_integration") }
+        Self {
+            agent: s("lc_agent_name"),
+            node: s("langgraph_node"),
+            thread: s("thread_id").or_else(|| s("session_id")).or_else(|| s("conversation_id")),
+            integration: s("ls_integration"),
+        }
     }
 
     /// Names in the span: its agent, and its node where it is one and no inner one of an agent.
@@ -259,7 +293,10 @@ mod tests {
         let c = json!({"graph": "__parent__", "update": {"messages": [], "note": "x"}, "resume": null, "goto": "b"});
         for v in [c.clone(), json!({"output": c}), json!([c])] {
             let found = commands(&v);
-            assert_eq!(found, [Command { leaves: true, goto: vec!["b".into()], update: json!({"note": "x"}) }]);
+            assert_eq!(
+                found,
+                [Command { leaves: true, goto: vec!["b".into()], update: json!({"note": "x"}) }]
+            );
         }
         let send = json!({"graph": "__parent__", "update": {}, "goto": ["Send(node='b', arg={'x': [1]})", "Send(node='c', arg={})"]});
         assert_eq!(commands(&send)[0].goto, ["b", "c"]);
@@ -274,7 +311,11 @@ mod tests {
             r#"{"graph":null,"update":{"messages":[{"content":"done","type":"tool","tool_call_id":"c","status":"error"}]},"resume":null,"goto":[]}"#,
         ] {
             let r = tool_result(t);
-            assert_eq!((r.content, r.call_id.as_deref(), r.error), (json!("done"), Some("c"), Some(true)), "{t}");
+            assert_eq!(
+                (r.content, r.call_id.as_deref(), r.error),
+                (json!("done"), Some("c"), Some(true)),
+                "{t}"
+            );
         }
         assert_eq!(tool_result("plain").content, json!("plain"));
         assert_eq!(tool_result(r#"[{"type":"text","text":"x"}]"#).content, json!("x"));

@@ -39,11 +39,16 @@ fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     match a.str("langsmith.span.kind").unwrap_or_default() {
         "llm" => {
             genai::usage(raw, span);
-            let (input, cut_in) = prompt.map(messages::from_text).map_or((None, false), |(m, c)| (Some(m), c));
+            let (input, cut_in) =
+                prompt.map(messages::from_text).map_or((None, false), |(m, c)| (Some(m), c));
             let parsed = completion.map(baton_record::json::parse_loose);
-            span.response_id = span.response_id.take().or_else(|| parsed.as_ref().and_then(|(v, _)| response_id(v)));
-            let output = parsed.as_ref().map(|(v, _)| messages::from_value(v).into_iter().map(as_assistant).collect::<Vec<_>>());
-            span.view.cut |= cut_in || parsed.as_ref().is_some_and(|(_, f)| *f == baton_record::json::Form::Truncated);
+            span.response_id =
+                span.response_id.take().or_else(|| parsed.as_ref().and_then(|(v, _)| response_id(v)));
+            let output = parsed
+                .as_ref()
+                .map(|(v, _)| messages::from_value(v).into_iter().map(as_assistant).collect::<Vec<_>>());
+            span.view.cut |=
+                cut_in || parsed.as_ref().is_some_and(|(_, f)| *f == baton_record::json::Form::Truncated);
             common::inference(reader, span, input, output, Vec::new());
         }
         "tool" => {
@@ -56,16 +61,27 @@ fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
                 (None, Some(_)) if a.has("gen_ai.prompt") => Arguments::Given(&no_args),
                 _ => Arguments::NotGiven,
             };
-            common::tool(reader, span, tool_name, a.text("gen_ai.tool.call.id").map(str::to_owned), given, completion.map(tool_result));
+            common::tool(
+                reader,
+                span,
+                tool_name,
+                a.text("gen_ai.tool.call.id").map(str::to_owned),
+                given,
+                completion.map(tool_result),
+            );
         }
-        "chain" | "prompt" | "parser" => span.role = if raw.span.parent_span_id.is_empty() { Role::Workflow } else { Role::Step },
+        "chain" | "prompt" | "parser" => {
+            span.role = if raw.span.parent_span_id.is_empty() { Role::Workflow } else { Role::Step }
+        }
         _ => {}
     }
     let p = |k: &str| a.text(k).map(str::to_owned);
     let meta = Metadata {
         agent: p("langsmith.metadata.lc_agent_name"),
         node: p("langsmith.metadata.langgraph_node"),
-        thread: p("langsmith.metadata.thread_id").or_else(|| p("langsmith.metadata.session_id")).or_else(|| p("langsmith.metadata.conversation_id")),
+        thread: p("langsmith.metadata.thread_id")
+            .or_else(|| p("langsmith.metadata.session_id"))
+            .or_else(|| p("langsmith.metadata.conversation_id")),
         integration: None,
     };
     if span.role == Role::Workflow && meta.agent.as_deref().is_some_and(|n| slug(n) == slug(name)) {

@@ -18,14 +18,22 @@ pub static DIALECT: Dialect = Dialect {
     shows: "Handoff spans with both names, model calls with the raw input items and the whole response, tools with arguments and results.",
     hides: "Tool spans lack the call id. Under the default scrubbing, values that match words such as auth or session are \
             replaced whole, so that leak detection is blind on them.",
-    matches: |raw| raw.scope.starts_with("logfire") && (raw.attrs.has("logfire.msg_template") || raw.attrs.has("sdk_span_type")) && !(raw.attrs.has("gen_ai.operation.name") && !raw.attrs.has("raw_input") && !raw.attrs.has("response") && !raw.attrs.has("events")),
+    matches: |raw| {
+        raw.scope.starts_with("logfire")
+            && (raw.attrs.has("logfire.msg_template") || raw.attrs.has("sdk_span_type"))
+            && !(raw.attrs.has("gen_ai.operation.name")
+                && !raw.attrs.has("raw_input")
+                && !raw.attrs.has("response")
+                && !raw.attrs.has("events"))
+    },
     read,
 };
 
 fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     let a = &raw.attrs;
     let template = a.str("logfire.msg_template").unwrap_or(&raw.span.name);
-    span.conversation_id = a.first_text(&["group_id", "gen_ai.conversation.id", "session.id"]).map(str::to_owned);
+    span.conversation_id =
+        a.first_text(&["group_id", "gen_ai.conversation.id", "session.id"]).map(str::to_owned);
     let name = a.text("name");
     if template.starts_with("OpenAI Agents trace") {
         span.role = Role::Workflow;
@@ -43,8 +51,20 @@ fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
             Value::String(s) => tool_result(&s),
             other => tool_result(&other.to_string()),
         });
-        common::tool(reader, span, name.unwrap_or("function"), None, args.as_ref().map_or(Arguments::NotGiven, Arguments::Given), result);
-    } else if a.has("raw_input") || a.has("response") || a.has("events") || a.has("request_data") || a.has("gen_ai.request.model") {
+        common::tool(
+            reader,
+            span,
+            name.unwrap_or("function"),
+            None,
+            args.as_ref().map_or(Arguments::NotGiven, Arguments::Given),
+            result,
+        );
+    } else if a.has("raw_input")
+        || a.has("response")
+        || a.has("events")
+        || a.has("request_data")
+        || a.has("gen_ai.request.model")
+    {
         inference(reader, raw, span);
     } else {
         span.role = Role::Step;
@@ -61,7 +81,13 @@ fn handoff(raw: &Raw<'_>, span: &mut Span) {
     {
         requested = list.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     }
-    span.handoff = Some(Handoff { signal: Signal::Explicit, from: a.text("from_agent").map(str::to_owned), to: a.text("to_agent").map(str::to_owned).into_iter().collect(), requested, ..Handoff::default() });
+    span.handoff = Some(Handoff {
+        signal: Signal::Explicit,
+        from: a.text("from_agent").map(str::to_owned),
+        to: a.text("to_agent").map(str::to_owned).into_iter().collect(),
+        requested,
+        ..Handoff::default()
+    });
 }
 
 fn inference(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
@@ -74,27 +100,39 @@ fn inference(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     if let Some(r) = &response {
         span.previous_response_id = r.get("previous_response_id").and_then(Value::as_str).map(str::to_owned);
     }
-    let mut system = response.as_ref().and_then(|r| r.get("instructions")).map(common::instructions).unwrap_or_default();
-    let mut input: Option<Vec<Message>> = parse("raw_input").or_else(|| parse("input")).map(|v| messages::from_value(&v));
+    let mut system =
+        response.as_ref().and_then(|r| r.get("instructions")).map(common::instructions).unwrap_or_default();
+    let mut input: Option<Vec<Message>> =
+        parse("raw_input").or_else(|| parse("input")).map(|v| messages::from_value(&v));
     if input.is_none() {
-        input = parse("request_data").and_then(|r| r.get("messages").cloned()).map(|m| messages::from_value(&m));
+        input =
+            parse("request_data").and_then(|r| r.get("messages").cloned()).map(|m| messages::from_value(&m));
     }
     let mut output: Option<Vec<Message>> = response
         .as_ref()
         .and_then(|r| r.get("output").or_else(|| r.get("message")))
         .map(messages::from_value)
         .or_else(|| parse("output").map(|v| messages::from_value(&v)))
-        .map(|ms| ms.into_iter().map(|mut m| {
-            if m.speaker == baton_record::span::Speaker::User {
-                m.speaker = baton_record::span::Speaker::Assistant;
-            }
-            m
-        }).collect());
+        .map(|ms| {
+            ms.into_iter()
+                .map(|mut m| {
+                    if m.speaker == baton_record::span::Speaker::User {
+                        m.speaker = baton_record::span::Speaker::Assistant;
+                    }
+                    m
+                })
+                .collect()
+        });
     if let Some(Value::Array(list)) = &events {
         // Input and output in one list: what follows the last message that is no assistant's is the output.
         let split = list.iter().rposition(|e| !is_assistant(e)).map_or(0, |i| i + 1);
         if system.is_empty() {
-            system = list.iter().filter(|e| e.get("role").and_then(Value::as_str) == Some("system")).filter_map(|e| e.get("content")).flat_map(common::instructions).collect();
+            system = list
+                .iter()
+                .filter(|e| e.get("role").and_then(Value::as_str) == Some("system"))
+                .filter_map(|e| e.get("content"))
+                .flat_map(common::instructions)
+                .collect();
         }
         if input.is_none() {
             let without_system = |e: &&Value| e.get("role").and_then(Value::as_str) != Some("system");
@@ -110,5 +148,9 @@ fn inference(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
 }
 
 fn is_assistant(e: &Value) -> bool {
-    e.get("role").and_then(Value::as_str) == Some("assistant") || matches!(e.get("event.name").and_then(Value::as_str), Some("gen_ai.choice" | "gen_ai.assistant.message"))
+    e.get("role").and_then(Value::as_str) == Some("assistant")
+        || matches!(
+            e.get("event.name").and_then(Value::as_str),
+            Some("gen_ai.choice" | "gen_ai.assistant.message")
+        )
 }

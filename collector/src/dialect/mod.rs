@@ -72,7 +72,12 @@ fn id<const N: usize>(bytes: &[u8], what: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// Why the span cannot be kept: an id of the wrong length or all zero.
-pub fn read_span(reader: &Reader, resource: &Attrs<'_>, scope: &str, span: &proto::Span) -> Result<(Span, u32), String> {
+pub fn read_span(
+    reader: &Reader,
+    resource: &Attrs<'_>,
+    scope: &str,
+    span: &proto::Span,
+) -> Result<(Span, u32), String> {
     let raw = Raw { span, attrs: Attrs::new(&span.attributes), resource, scope };
     let parent_id = match span.parent_span_id.as_slice() {
         [] => None,
@@ -101,7 +106,8 @@ pub fn read_span(reader: &Reader, resource: &Attrs<'_>, scope: &str, span: &prot
     (dialect.read)(reader, &raw, &mut row);
     baton::overlay(reader, &raw, &mut row);
     common::events(&raw, &mut row);
-    row.view.cut |= row.dropped > 0 && matches!(row.role, baton_record::span::Role::Inference | baton_record::span::Role::Tool);
+    row.view.cut |= row.dropped > 0
+        && matches!(row.role, baton_record::span::Role::Inference | baton_record::span::Role::Tool);
     Ok((row, raw.attrs.repeated))
 }
 
@@ -109,8 +115,17 @@ pub fn read_span(reader: &Reader, resource: &Attrs<'_>, scope: &str, span: &prot
 ///
 /// # Errors
 /// Why the record cannot be kept.
-pub fn read_log(reader: &Reader, resource: &Attrs<'_>, scope: &str, log: &LogRecord) -> Result<Option<Span>, String> {
-    if log.trace_id.is_empty() || log.span_id.is_empty() || log.trace_id.iter().all(|b| *b == 0) || log.span_id.iter().all(|b| *b == 0) {
+pub fn read_log(
+    reader: &Reader,
+    resource: &Attrs<'_>,
+    scope: &str,
+    log: &LogRecord,
+) -> Result<Option<Span>, String> {
+    if log.trace_id.is_empty()
+        || log.span_id.is_empty()
+        || log.trace_id.iter().all(|b| *b == 0)
+        || log.span_id.iter().all(|b| *b == 0)
+    {
         return Ok(None);
     }
     let attrs = Attrs::new(&log.attributes);
@@ -178,11 +193,21 @@ fn status(raw: &Raw<'_>, row: &mut Span) {
 
 fn control_of(class: &str, message: &str) -> Option<Control> {
     let class = class.rsplit('.').next().unwrap_or(class);
-    let starts = |names: &[&str]| names.iter().any(|n| class == *n || message.strip_prefix(n).is_some_and(|r| r.starts_with(['(', ':'])));
-    if starts(&["ParentCommand"]) || message.starts_with("Command(graph=") || message.contains("langgraph.errors.ParentCommand") {
+    let starts = |names: &[&str]| {
+        names
+            .iter()
+            .any(|n| class == *n || message.strip_prefix(n).is_some_and(|r| r.starts_with(['(', ':'])))
+    };
+    if starts(&["ParentCommand"])
+        || message.starts_with("Command(graph=")
+        || message.contains("langgraph.errors.ParentCommand")
+    {
         return Some(Control::Transfer);
     }
-    if starts(&["GraphInterrupt", "NodeInterrupt", "GraphBubbleUp"]) || message.starts_with("(Interrupt(value=") || message.contains("langgraph.errors.GraphInterrupt") {
+    if starts(&["GraphInterrupt", "NodeInterrupt", "GraphBubbleUp"])
+        || message.starts_with("(Interrupt(value=")
+        || message.contains("langgraph.errors.GraphInterrupt")
+    {
         return Some(Control::Pause);
     }
     None

@@ -19,7 +19,12 @@ pub static DIALECT: Dialect = Dialect {
     hides: "The Agents SDK handoff span mostly lacks the receiver; chat completions of that SDK have no output and no \
             usage; tool call ids differ between input and output. With content off nothing but names is left.",
     matches: |raw| {
-        raw.attrs.any_under("traceloop.") || raw.attrs.any_under("langgraph.command.") || raw.attrs.any_under("gen_ai.workflow.") || raw.attrs.any_under("gen_ai.task.") || raw.attrs.any_under("gen_ai.prompt.0.") || raw.attrs.any_under("gen_ai.completion.0.")
+        raw.attrs.any_under("traceloop.")
+            || raw.attrs.any_under("langgraph.command.")
+            || raw.attrs.any_under("gen_ai.workflow.")
+            || raw.attrs.any_under("gen_ai.task.")
+            || raw.attrs.any_under("gen_ai.prompt.0.")
+            || raw.attrs.any_under("gen_ai.completion.0.")
     },
     read,
 };
@@ -27,7 +32,11 @@ pub static DIALECT: Dialect = Dialect {
 fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     let a = &raw.attrs;
     genai::identity(raw, span);
-    if let Some(id) = a.first_text(&["traceloop.association.properties.thread_id", "traceloop.association.properties.session_id", "traceloop.association.properties.conversation_id"]) {
+    if let Some(id) = a.first_text(&[
+        "traceloop.association.properties.thread_id",
+        "traceloop.association.properties.session_id",
+        "traceloop.association.properties.conversation_id",
+    ]) {
         span.conversation_id.get_or_insert_with(|| id.to_owned());
     }
     let op = a.str("gen_ai.operation.name").unwrap_or_default();
@@ -95,20 +104,43 @@ fn goto(raw: &Raw<'_>, span: &mut Span) {
     to.extend(a.text("langgraph.command.goto_node").map(str::to_owned));
     to.retain(|t| t != "__end__");
     if !to.is_empty() {
-        span.handoff = Some(Handoff { signal: Signal::Goto, from: a.text("langgraph.command.source_node").map(str::to_owned), to, ..Handoff::default() });
+        span.handoff = Some(Handoff {
+            signal: Signal::Goto,
+            from: a.text("langgraph.command.source_node").map(str::to_owned),
+            to,
+            ..Handoff::default()
+        });
     }
 }
 
 fn tool(reader: &Reader, raw: &Raw<'_>, entity: Option<&str>, span: &mut Span) {
     let a = &raw.attrs;
-    let name = a.text("gen_ai.tool.name").or(entity).unwrap_or_else(|| raw.span.name.trim_end_matches(".tool"));
+    let name =
+        a.text("gen_ai.tool.name").or(entity).unwrap_or_else(|| raw.span.name.trim_end_matches(".tool"));
     let args = a.get("gen_ai.tool.call.arguments").or_else(|| a.get("traceloop.entity.input")).map(to_json);
-    let result = a.first_text(&["gen_ai.tool.call.result", "traceloop.entity.output"]).filter(|s| !is_absent(s)).map(tool_result);
+    let result = a
+        .first_text(&["gen_ai.tool.call.result", "traceloop.entity.output"])
+        .filter(|s| !is_absent(s))
+        .map(tool_result);
     // LangChain's wrapper names the call among the run's keyword arguments.
     let wrapper = args.as_ref().and_then(|v| match v {
         Value::String(s) => baton_record::json::parse(s),
         other => Some(other.clone()),
     });
-    let call_id = a.text("gen_ai.tool.call.id").map(str::to_owned).or_else(|| wrapper.as_ref().and_then(|w| w.get("kwargs")).and_then(|k| k.get("tool_call_id")).and_then(Value::as_str).map(str::to_owned));
-    common::tool(reader, span, name, call_id, args.as_ref().map_or(Arguments::NotGiven, Arguments::Given), result);
+    let call_id = a.text("gen_ai.tool.call.id").map(str::to_owned).or_else(|| {
+        wrapper
+            .as_ref()
+            .and_then(|w| w.get("kwargs"))
+            .and_then(|k| k.get("tool_call_id"))
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    });
+    common::tool(
+        reader,
+        span,
+        name,
+        call_id,
+        args.as_ref().map_or(Arguments::NotGiven, Arguments::Given),
+        result,
+    );
 }

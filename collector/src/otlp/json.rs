@@ -2,7 +2,9 @@
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList, any_value::Value as Any};
+use opentelemetry_proto::tonic::common::v1::{
+    AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList, any_value::Value as Any,
+};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status, span};
@@ -28,7 +30,8 @@ pub struct Document {
 /// [`Refused`] where it is no JSON object or a member has the wrong shape.
 pub fn decode(text: &[u8]) -> Result<Document, Refused> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    let v: Value = serde_json::from_slice(text).map_err(|e| Refused(format!("no JSON: {}", first_line(&e.to_string()))))?;
+    let v: Value = serde_json::from_slice(text)
+        .map_err(|e| Refused(format!("no JSON: {}", first_line(&e.to_string()))))?;
     let Value::Object(top) = &v else { return Err(Refused("no JSON object".to_owned())) };
     let mut doc = Document::default();
     let member = |a: &str, b: &str| top.get(a).or_else(|| top.get(b));
@@ -123,7 +126,12 @@ fn unsigned(v: &Value, key: &str, path: &str) -> Result<u64, Refused> {
     let bad = || Refused(format!("{path}.{key} is no unsigned 64-bit integer"));
     match get(v, key) {
         None => Ok(0),
-        Some(Value::Number(n)) => n.as_u64().or_else(|| n.as_f64().filter(|f| f.fract() == 0.0 && (0.0..1.8e19).contains(f)).map(|f| f as u64)).ok_or_else(bad),
+        Some(Value::Number(n)) => n
+            .as_u64()
+            .or_else(|| {
+                n.as_f64().filter(|f| f.fract() == 0.0 && (0.0..1.8e19).contains(f)).map(|f| f as u64)
+            })
+            .ok_or_else(bad),
         Some(Value::String(s)) => s.trim().parse().map_err(|_| bad()),
         Some(_) => Err(bad()),
     }
@@ -135,7 +143,10 @@ fn enumeration(v: &Value, key: &str) -> i32 {
 }
 
 fn small(v: &Value, key: &str) -> u32 {
-    get(v, key).and_then(|x| x.as_u64().or_else(|| x.as_str().and_then(|s| s.parse().ok()))).and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
+    get(v, key)
+        .and_then(|x| x.as_u64().or_else(|| x.as_str().and_then(|s| s.parse().ok())))
+        .and_then(|n| u32::try_from(n).ok())
+        .unwrap_or(0)
 }
 
 fn id(v: &Value, key: &str, bytes: usize) -> Result<Vec<u8>, String> {
@@ -149,7 +160,10 @@ fn id(v: &Value, key: &str, bytes: usize) -> Result<Vec<u8>, String> {
     }
     let mut out = Vec::with_capacity(bytes);
     for pair in s.as_bytes().chunks(2) {
-        let h = std::str::from_utf8(pair).ok().and_then(|p| u8::from_str_radix(p, 16).ok()).filter(|_| pair.iter().all(u8::is_ascii_hexdigit));
+        let h = std::str::from_utf8(pair)
+            .ok()
+            .and_then(|p| u8::from_str_radix(p, 16).ok())
+            .filter(|_| pair.iter().all(u8::is_ascii_hexdigit));
         out.push(h.ok_or_else(|| format!("{key} is not hexadecimal"))?);
     }
     Ok(out)
@@ -163,7 +177,11 @@ fn resource(v: &Value, path: &str) -> Result<Option<Resource>, Refused> {
 fn scope(v: &Value, path: &str) -> Result<Option<InstrumentationScope>, Refused> {
     let Some(s) = get(v, "scope") else { return Ok(None) };
     let path = format!("{path}.scope");
-    Ok(Some(InstrumentationScope { name: text(s, "name", &path)?, version: text(s, "version", &path)?, ..InstrumentationScope::default() }))
+    Ok(Some(InstrumentationScope {
+        name: text(s, "name", &path)?,
+        version: text(s, "version", &path)?,
+        ..InstrumentationScope::default()
+    }))
 }
 
 fn attributes(v: &Value, path: &str) -> Result<Vec<KeyValue>, Refused> {
@@ -172,7 +190,11 @@ fn attributes(v: &Value, path: &str) -> Result<Vec<KeyValue>, Refused> {
         .enumerate()
         .map(|(i, a)| {
             let path = format!("{path}.attributes[{i}]");
-            Ok(KeyValue { key: text(a, "key", &path)?, value: get(a, "value").map(any), ..KeyValue::default() })
+            Ok(KeyValue {
+                key: text(a, "key", &path)?,
+                value: get(a, "value").map(any),
+                ..KeyValue::default()
+            })
         })
         .collect()
 }
@@ -190,10 +212,22 @@ fn any(v: &Value) -> AnyValue {
             "intValue" | "int_value" => integer(x),
             "doubleValue" | "double_value" => double(x).map(Any::DoubleValue),
             "bytesValue" | "bytes_value" => x.as_str().and_then(base64).map(Any::BytesValue),
-            "arrayValue" | "array_value" => Some(Any::ArrayValue(ArrayValue { values: x.get("values").and_then(Value::as_array).map(|a| a.iter().map(any).collect()).unwrap_or_default() })),
+            "arrayValue" | "array_value" => Some(Any::ArrayValue(ArrayValue {
+                values: x
+                    .get("values")
+                    .and_then(Value::as_array)
+                    .map(|a| a.iter().map(any).collect())
+                    .unwrap_or_default(),
+            })),
             "kvlistValue" | "kvlist_value" => {
                 let values = x.get("values").and_then(Value::as_array).map(|a| {
-                    a.iter().map(|kv| KeyValue { key: kv.get("key").and_then(Value::as_str).unwrap_or_default().to_owned(), value: kv.get("value").filter(|v| !v.is_null()).map(any), ..KeyValue::default() }).collect()
+                    a.iter()
+                        .map(|kv| KeyValue {
+                            key: kv.get("key").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                            value: kv.get("value").filter(|v| !v.is_null()).map(any),
+                            ..KeyValue::default()
+                        })
+                        .collect()
                 });
                 Some(Any::KvlistValue(KeyValueList { values: values.unwrap_or_default() }))
             }
@@ -207,8 +241,14 @@ fn any(v: &Value) -> AnyValue {
 
 fn integer(v: &Value) -> Option<Any> {
     match v {
-        Value::Number(n) => n.as_i64().or_else(|| n.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9.2e18).map(|f| f as i64)).map(Any::IntValue).or_else(|| Some(Any::DoubleValue(n.as_f64()?))),
-        Value::String(s) => s.trim().parse().ok().map(Any::IntValue).or_else(|| double(v).filter(|f| f.fract() == 0.0 && f.abs() < 9.2e18).map(|f| Any::IntValue(f as i64))),
+        Value::Number(n) => n
+            .as_i64()
+            .or_else(|| n.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9.2e18).map(|f| f as i64))
+            .map(Any::IntValue)
+            .or_else(|| Some(Any::DoubleValue(n.as_f64()?))),
+        Value::String(s) => s.trim().parse().ok().map(Any::IntValue).or_else(|| {
+            double(v).filter(|f| f.fract() == 0.0 && f.abs() < 9.2e18).map(|f| Any::IntValue(f as i64))
+        }),
         _ => None,
     }
 }
@@ -262,7 +302,10 @@ fn span(v: &Value, path: &str) -> Result<Result<Span, String>, Refused> {
         });
     }
     if let Some(st) = get(v, "status") {
-        s.status = Some(Status { message: text(st, "message", &format!("{path}.status"))?, code: enumeration(st, "code") });
+        s.status = Some(Status {
+            message: text(st, "message", &format!("{path}.status"))?,
+            code: enumeration(st, "code"),
+        });
     }
     Ok(Ok(s))
 }
@@ -303,17 +346,29 @@ mod tests {
 
     #[test]
     fn integers_may_be_numbers_or_strings_and_keep_their_digits() {
-        let s = first_span(&format!(r#"{HEAD}"startTimeUnixNano":"1700000000000000001","endTimeUnixNano":1700000000000000002,"attributes":[{{"key":"a","value":{{"intValue":"9007199254740993"}}}},{{"key":"b","value":{{"intValue":9007199254740993}}}},{{"key":"c","value":{{"doubleValue":"NaN"}}}}]{TAIL}"#));
-        assert_eq!((s.start_time_unix_nano, s.end_time_unix_nano), (1_700_000_000_000_000_001, 1_700_000_000_000_000_002));
+        let s = first_span(&format!(
+            r#"{HEAD}"startTimeUnixNano":"1700000000000000001","endTimeUnixNano":1700000000000000002,"attributes":[{{"key":"a","value":{{"intValue":"9007199254740993"}}}},{{"key":"b","value":{{"intValue":9007199254740993}}}},{{"key":"c","value":{{"doubleValue":"NaN"}}}}]{TAIL}"#
+        ));
+        assert_eq!(
+            (s.start_time_unix_nano, s.end_time_unix_nano),
+            (1_700_000_000_000_000_001, 1_700_000_000_000_000_002)
+        );
         assert_eq!(s.attributes[0].value, s.attributes[1].value);
-        assert_eq!(s.attributes[0].value, Some(AnyValue { value: Some(Any::IntValue(9_007_199_254_740_993)) }));
-        assert!(matches!(s.attributes[2].value, Some(AnyValue { value: Some(Any::DoubleValue(f)) }) if f.is_nan()));
+        assert_eq!(
+            s.attributes[0].value,
+            Some(AnyValue { value: Some(Any::IntValue(9_007_199_254_740_993)) })
+        );
+        assert!(
+            matches!(s.attributes[2].value, Some(AnyValue { value: Some(Any::DoubleValue(f)) }) if f.is_nan())
+        );
         assert_eq!(s.trace_id[0], 0x0a);
     }
 
     #[test]
     fn unknown_members_and_nulls_are_ignored_at_every_level() {
-        let s = first_span(&format!(r#"{HEAD}"name":null,"future":{{"x":[1]}},"events":null,"attributes":[{{"key":"a","x":1,"value":{{"y":2,"stringValue":"v","z":null}}}}]{TAIL}"#));
+        let s = first_span(&format!(
+            r#"{HEAD}"name":null,"future":{{"x":[1]}},"events":null,"attributes":[{{"key":"a","x":1,"value":{{"y":2,"stringValue":"v","z":null}}}}]{TAIL}"#
+        ));
         assert_eq!(s.attributes[0].value, Some(AnyValue { value: Some(Any::StringValue("v".into())) }));
         assert_eq!(s.name, "");
     }
@@ -328,7 +383,13 @@ mod tests {
 
     #[test]
     fn what_is_no_otlp_document_is_refused_with_a_reason() {
-        for (doc, part) in [("[1]", "object"), ("{\"resourceSpans\":1}", "array"), ("{\"a\":NaN}", "no JSON"), ("", "no JSON"), (&"[".repeat(5000), "no JSON")] {
+        for (doc, part) in [
+            ("[1]", "object"),
+            ("{\"resourceSpans\":1}", "array"),
+            ("{\"a\":NaN}", "no JSON"),
+            ("", "no JSON"),
+            (&"[".repeat(5000), "no JSON"),
+        ] {
             let e = decode(doc.as_bytes()).err();
             assert!(e.as_ref().is_some_and(|e| e.0.contains(part)), "{doc:.20}: {e:?}");
         }

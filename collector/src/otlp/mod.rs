@@ -58,7 +58,15 @@ pub struct Refused(pub String);
 pub fn decode_protobuf(bytes: &[u8]) -> Result<Signal, Refused> {
     let traces = ExportTraceServiceRequest::decode(bytes);
     if let Ok(t) = &traces {
-        let ids = |n: usize| t.resource_spans.iter().flat_map(|r| &r.scope_spans).flat_map(|s| &s.spans).take(n).map(|s| s.trace_id.len() == 16 || s.span_id.len() == 8).collect::<Vec<_>>();
+        let ids = |n: usize| {
+            t.resource_spans
+                .iter()
+                .flat_map(|r| &r.scope_spans)
+                .flat_map(|s| &s.spans)
+                .take(n)
+                .map(|s| s.trace_id.len() == 16 || s.span_id.len() == 8)
+                .collect::<Vec<_>>()
+        };
         let ids = ids(16);
         if (ids.is_empty() && !has_records(t)) || ids.contains(&true) {
             return traces.map(Signal::Traces).map_err(|e| Refused(e.to_string()));
@@ -70,7 +78,9 @@ pub fn decode_protobuf(bytes: &[u8]) -> Result<Signal, Refused> {
         return Ok(Signal::Logs(l));
     }
     if let Ok(m) = ExportMetricsServiceRequest::decode(bytes)
-        && m.resource_metrics.iter().any(|r| r.scope_metrics.iter().any(|s| s.metrics.iter().any(|m| m.data.is_some())))
+        && m.resource_metrics
+            .iter()
+            .any(|r| r.scope_metrics.iter().any(|s| s.metrics.iter().any(|m| m.data.is_some())))
     {
         return Ok(Signal::Metrics);
     }
@@ -98,13 +108,32 @@ mod tests {
     #[test]
     fn the_three_requests_are_told_apart_by_content() {
         let span = Span { trace_id: vec![1; 16], span_id: vec![2; 8], name: "x".into(), ..Span::default() };
-        let t = ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans: vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }], ..ResourceSpans::default() }] };
+        let t = ExportTraceServiceRequest {
+            resource_spans: vec![ResourceSpans {
+                scope_spans: vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }],
+                ..ResourceSpans::default()
+            }],
+        };
         assert!(matches!(decode_protobuf(&t.encode_to_vec()), Ok(Signal::Traces(_))));
         let log = LogRecord { observed_time_unix_nano: 5, event_name: "e".into(), ..LogRecord::default() };
-        let l = ExportLogsServiceRequest { resource_logs: vec![ResourceLogs { scope_logs: vec![ScopeLogs { log_records: vec![log], ..ScopeLogs::default() }], ..ResourceLogs::default() }] };
+        let l = ExportLogsServiceRequest {
+            resource_logs: vec![ResourceLogs {
+                scope_logs: vec![ScopeLogs { log_records: vec![log], ..ScopeLogs::default() }],
+                ..ResourceLogs::default()
+            }],
+        };
         assert!(matches!(decode_protobuf(&l.encode_to_vec()), Ok(Signal::Logs(_))));
-        let metric = Metric { name: "m".into(), data: Some(metric::Data::Gauge(Gauge::default())), ..Metric::default() };
-        let m = ExportMetricsServiceRequest { resource_metrics: vec![ResourceMetrics { scope_metrics: vec![ScopeMetrics { metrics: vec![metric], ..ScopeMetrics::default() }], ..ResourceMetrics::default() }] };
+        let metric = Metric {
+            name: "m".into(),
+            data: Some(metric::Data::Gauge(Gauge::default())),
+            ..Metric::default()
+        };
+        let m = ExportMetricsServiceRequest {
+            resource_metrics: vec![ResourceMetrics {
+                scope_metrics: vec![ScopeMetrics { metrics: vec![metric], ..ScopeMetrics::default() }],
+                ..ResourceMetrics::default()
+            }],
+        };
         assert!(matches!(decode_protobuf(&m.encode_to_vec()), Ok(Signal::Metrics)));
         assert!(decode_protobuf(b"\x0b\xff\xff").is_err());
     }

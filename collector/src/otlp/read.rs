@@ -39,7 +39,8 @@ pub struct Options {
 pub type Progress<'a> = &'a mut dyn FnMut(u64);
 
 /// Extensions that are looked at in a folder. Named files are read whatever they are called.
-const EXTENSIONS: [&str; 10] = ["pb", "json", "jsonl", "ndjson", "otlp", "bin", "binpb", "proto", "gz", "zst"];
+const EXTENSIONS: [&str; 10] =
+    ["pb", "json", "jsonl", "ndjson", "otlp", "bin", "binpb", "proto", "gz", "zst"];
 
 /// Resolves files, folders (their files, recursively), globs and `-`.
 pub fn expand(args: &[String]) -> Inputs {
@@ -62,10 +63,18 @@ pub fn expand(args: &[String]) -> Inputs {
                         if f.is_dir() { folder(&f, &mut out) } else { file(&f, false, &mut out) }
                     }
                     if out.files.len() == before {
-                        out.problems.push(Problem { file: a.clone(), position: "pattern".into(), reason: "no file matches".into() });
+                        out.problems.push(Problem {
+                            file: a.clone(),
+                            position: "pattern".into(),
+                            reason: "no file matches".into(),
+                        });
                     }
                 }
-                Err(e) => out.problems.push(Problem { file: a.clone(), position: format!("character {}", e.pos), reason: e.msg.to_owned() }),
+                Err(e) => out.problems.push(Problem {
+                    file: a.clone(),
+                    position: format!("character {}", e.pos),
+                    reason: e.msg.to_owned(),
+                }),
             }
         }
     }
@@ -84,17 +93,26 @@ fn folder(path: &Path, out: &mut Inputs) {
     for entry in walkdir::WalkDir::new(path).sort_by_file_name() {
         match entry {
             Ok(e) if e.file_type().is_file() => {
-                let ext = e.path().extension().and_then(|x| x.to_str()).unwrap_or_default().to_ascii_lowercase();
+                let ext =
+                    e.path().extension().and_then(|x| x.to_str()).unwrap_or_default().to_ascii_lowercase();
                 if EXTENSIONS.contains(&ext.as_str()) {
                     file(e.path(), true, out);
                 }
             }
             Ok(_) => {}
-            Err(e) => out.problems.push(Problem { file: e.path().unwrap_or(path).display().to_string(), position: "folder".into(), reason: e.to_string() }),
+            Err(e) => out.problems.push(Problem {
+                file: e.path().unwrap_or(path).display().to_string(),
+                position: "folder".into(),
+                reason: e.to_string(),
+            }),
         }
     }
     if out.files.len() == before {
-        out.problems.push(Problem { file: path.display().to_string(), position: "folder".into(), reason: format!("holds no file ending in {}", EXTENSIONS.join(", ")) });
+        out.problems.push(Problem {
+            file: path.display().to_string(),
+            position: "folder".into(),
+            reason: format!("holds no file ending in {}", EXTENSIONS.join(", ")),
+        });
     }
 }
 
@@ -103,7 +121,12 @@ fn folder(path: &Path, out: &mut Inputs) {
 ///
 /// # Errors
 /// Only those of `sink`.
-pub fn read_input<E>(input: &Input, progress: Progress<'_>, sink: &mut dyn FnMut(Signal) -> Result<(), E>, problems: &mut Vec<Problem>) -> Result<(), E> {
+pub fn read_input<E>(
+    input: &Input,
+    progress: Progress<'_>,
+    sink: &mut dyn FnMut(Signal) -> Result<(), E>,
+    problems: &mut Vec<Problem>,
+) -> Result<(), E> {
     let name = input.path.display().to_string();
     let options = Options { found: input.found };
     if name == "-" {
@@ -137,7 +160,14 @@ impl<R: Read> Read for Counting<'_, R> {
 ///
 /// # Errors
 /// Only those of `sink`.
-pub fn read_bytes<E>(name: &str, reader: impl Read, options: Options, progress: Progress<'_>, sink: &mut dyn FnMut(Signal) -> Result<(), E>, problems: &mut Vec<Problem>) -> Result<(), E> {
+pub fn read_bytes<E>(
+    name: &str,
+    reader: impl Read,
+    options: Options,
+    progress: Progress<'_>,
+    sink: &mut dyn FnMut(Signal) -> Result<(), E>,
+    problems: &mut Vec<Problem>,
+) -> Result<(), E> {
     let mut head = Source::new(Counting { inner: reader, n: 0, progress });
     let first = head.peek(4);
     if first.starts_with(&[0x1f, 0x8b]) {
@@ -150,7 +180,11 @@ pub fn read_bytes<E>(name: &str, reader: impl Read, options: Options, progress: 
                 messages(name, Source::new(d), options, sink, problems)
             }
             Err(e) => {
-                problems.push(Problem { file: name.to_owned(), position: "byte 0".into(), reason: format!("zstd: {e}") });
+                problems.push(Problem {
+                    file: name.to_owned(),
+                    position: "byte 0".into(),
+                    reason: format!("zstd: {e}"),
+                });
                 Ok(())
             }
         }
@@ -175,7 +209,13 @@ impl<R: Read> Read for Rest<R> {
     }
 }
 
-fn messages<E, R: Read>(name: &str, mut src: Source<R>, options: Options, sink: &mut dyn FnMut(Signal) -> Result<(), E>, problems: &mut Vec<Problem>) -> Result<(), E> {
+fn messages<E, R: Read>(
+    name: &str,
+    mut src: Source<R>,
+    options: Options,
+    sink: &mut dyn FnMut(Signal) -> Result<(), E>,
+    problems: &mut Vec<Problem>,
+) -> Result<(), E> {
     if src.peek(3).starts_with(b"\xef\xbb\xbf") {
         src.take(3);
     }
@@ -224,7 +264,11 @@ impl Report<'_> {
         const SHOWN: usize = 20;
         self.same += 1;
         if self.same <= SHOWN {
-            self.problems.push(Problem { file: self.name.to_owned(), position: position.to_owned(), reason: reason.to_owned() });
+            self.problems.push(Problem {
+                file: self.name.to_owned(),
+                position: position.to_owned(),
+                reason: reason.to_owned(),
+            });
         } else if let Some(last) = self.problems.last_mut() {
             last.position = "further on".into();
             last.reason = format!("{} more faults like these", self.same - SHOWN + 1);
@@ -232,7 +276,12 @@ impl Report<'_> {
     }
 }
 
-fn json<E, R: Read>(src: &mut Source<R>, options: Options, sink: &mut dyn FnMut(Signal) -> Result<(), E>, report: &mut Report<'_>) -> Result<(), E> {
+fn json<E, R: Read>(
+    src: &mut Source<R>,
+    options: Options,
+    sink: &mut dyn FnMut(Signal) -> Result<(), E>,
+    report: &mut Report<'_>,
+) -> Result<(), E> {
     let mut line = 1u64;
     let mut first = true;
     loop {
@@ -312,7 +361,11 @@ fn json<E, R: Read>(src: &mut Source<R>, options: Options, sink: &mut dyn FnMut(
     }
 }
 
-fn single<E, R: Read>(src: &mut Source<R>, sink: &mut dyn FnMut(Signal) -> Result<(), E>, report: &mut Report<'_>) -> Result<(), E> {
+fn single<E, R: Read>(
+    src: &mut Source<R>,
+    sink: &mut dyn FnMut(Signal) -> Result<(), E>,
+    report: &mut Report<'_>,
+) -> Result<(), E> {
     let b = src.peek(MAX_MESSAGE + 1);
     let len = b.len();
     if len > MAX_MESSAGE {
@@ -334,7 +387,12 @@ fn single<E, R: Read>(src: &mut Source<R>, sink: &mut dyn FnMut(Signal) -> Resul
     Ok(())
 }
 
-fn frames<E, R: Read>(src: &mut Source<R>, framing: Framing, sink: &mut dyn FnMut(Signal) -> Result<(), E>, report: &mut Report<'_>) -> Result<(), E> {
+fn frames<E, R: Read>(
+    src: &mut Source<R>,
+    framing: Framing,
+    sink: &mut dyn FnMut(Signal) -> Result<(), E>,
+    report: &mut Report<'_>,
+) -> Result<(), E> {
     let mut n = 0u64;
     loop {
         let at = src.offset;
@@ -343,7 +401,9 @@ fn frames<E, R: Read>(src: &mut Source<R>, framing: Framing, sink: &mut dyn FnMu
             return Ok(());
         }
         let length = match framing {
-            Framing::BigEndian if head.len() >= 4 => Some((u64::from(u32::from_be_bytes([head[0], head[1], head[2], head[3]])), 4)),
+            Framing::BigEndian if head.len() >= 4 => {
+                Some((u64::from(u32::from_be_bytes([head[0], head[1], head[2], head[3]])), 4))
+            }
             Framing::BigEndian => None,
             _ => uvarint(head),
         };
@@ -394,7 +454,12 @@ mod tests {
         let (mut n, mut problems) = (0, Vec::new());
         let mut sink = |s: Signal| {
             if let Signal::Traces(t) = s {
-                n += t.resource_spans.iter().flat_map(|r| &r.scope_spans).map(|s| s.spans.len()).sum::<usize>();
+                n += t
+                    .resource_spans
+                    .iter()
+                    .flat_map(|r| &r.scope_spans)
+                    .map(|s| s.spans.len())
+                    .sum::<usize>();
             }
             Ok::<(), Infallible>(())
         };
@@ -417,7 +482,15 @@ mod tests {
         let be = [&(p.len() as u32).to_be_bytes()[..], &p[..]].concat();
         let lines = format!("{SPAN}\n\n{SPAN}\n").into_bytes();
         let pretty = SPAN.replace('{', "{\n  ").into_bytes();
-        for (bytes, n) in [(p.clone(), 1), ([&small[..], &small[..]].concat(), 2), ([&be[..], &be[..], &be[..]].concat(), 3), (lines, 2), (pretty, 1), (format!("[{SPAN},\n{SPAN}]").into_bytes(), 2), (format!("\u{feff}{SPAN}").into_bytes(), 1)] {
+        for (bytes, n) in [
+            (p.clone(), 1),
+            ([&small[..], &small[..]].concat(), 2),
+            ([&be[..], &be[..], &be[..]].concat(), 3),
+            (lines, 2),
+            (pretty, 1),
+            (format!("[{SPAN},\n{SPAN}]").into_bytes(), 2),
+            (format!("\u{feff}{SPAN}").into_bytes(), 1),
+        ] {
             assert_eq!(count(&bytes), (n, vec![]));
             assert_eq!(count(&gzip(&bytes)), (n, vec![]));
             let z = zstd::encode_all(&bytes[..], 1).unwrap_or_else(|e| panic!("{e}"));
@@ -427,7 +500,8 @@ mod tests {
 
     #[test]
     fn what_is_broken_is_named_and_the_rest_is_read() {
-        let (n, problems) = count(format!("{SPAN}\n{{\"resourceSpans\": [\n{SPAN}\nnonsense\n{SPAN}\n").as_bytes());
+        let (n, problems) =
+            count(format!("{SPAN}\n{{\"resourceSpans\": [\n{SPAN}\nnonsense\n{SPAN}\n").as_bytes());
         assert_eq!(n, 3);
         assert_eq!(problems, ["f: line 2: JSON document ends in the middle", "f: line 4: no JSON object"]);
         let p = protobuf();

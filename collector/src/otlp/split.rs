@@ -70,7 +70,9 @@ const TAG: u8 = 0x0a;
 /// Tells the framing by the first bytes. A request starts with [`TAG`]; a length stands in front of it or not.
 pub(super) fn framing(head: &[u8]) -> Option<Framing> {
     match head {
-        [TAG, TAG, ..] if head.len() >= 12 && uvarint(head) == Some((10, 1)) && inner_ok(&head[1..11]) => Some(Framing::Uvarint),
+        [TAG, TAG, ..] if head.len() >= 12 && uvarint(head) == Some((10, 1)) && inner_ok(&head[1..11]) => {
+            Some(Framing::Uvarint)
+        }
         [TAG, ..] => Some(Framing::Single),
         [0, 0 | 1.., _, _, TAG, ..] => Some(Framing::BigEndian),
         [0, ..] => Some(Framing::Uvarint),
