@@ -1,36 +1,69 @@
-//! Baton: observability and evaluation for agent handoffs.
+//! `baton`: observability and evaluation for agent handoffs.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+// The command line is where things are printed.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use anyhow::Result;
-use baton_analyzer::session::{Limits, Session};
-use baton_collector::import::import;
-use baton_collector::otlp::expand;
-use baton_collector::reading::Reader;
-use baton_collector::store::Store;
-use baton_record::config::{Config, ContentMode};
+mod cli;
+mod eval;
+mod explain;
+mod import;
+mod measures;
+mod source;
+mod sql;
 
-fn main() -> Result<()> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let files: Vec<String> = args.iter().skip(1).take_while(|a| !a.starts_with("--")).cloned().collect();
-    let mut config = Config::default();
-    if std::env::var("CONTENT").is_ok_and(|c| c == "none") {
-        config.content = ContentMode::None;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All is done.
+    Done,
+    /// Done, with input that could not be read.
+    Unread,
+}
+
+/// Wrong usage or configuration.
+#[derive(Debug)]
+pub(crate) struct Usage(pub String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
     }
-    let dir = tempfile::tempdir()?;
-    let store_dir: PathBuf = dir.path().join("store");
-    let mut store = Store::ephemeral(&store_dir)?;
-    let reader = Reader::new(Arc::new(config.clone()), store.key());
-    let summary = import(&expand(&files), &reader, &mut store, &mut |_| {})?;
-    for p in &summary.problems {
-        eprintln!("{p}");
+}
+
+impl std::error::Error for Usage {}
+
+fn run(cli: Cli) -> anyhow::Result<Exit> {
+    let config = source::config(cli.config.as_deref())?;
+    match cli.command {
+        Command::Eval(a) => eval::run(&a, config),
+        Command::Import(a) => import::run(&a, config),
+        Command::Explain(a) => explain::run(&a, config),
+        Command::Sql(a) => sql::run(&a, config),
+        Command::Measures(a) => measures::run(&a),
     }
-    let rt = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let report = rt.block_on(async {
-        let s = Session::open(&store_dir, &dir.path().join("tables"), &config, Limits::default()).await?;
-        baton_analyzer::report::json::report(&s).await
-    })?;
-    println!("{}", serde_json::to_string(&report)?);
-    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(Exit::Done) => ExitCode::SUCCESS,
+        Ok(Exit::Unread) => ExitCode::from(3),
+        // Whoever reads the output has seen enough.
+        Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::from(if e.is::<Usage>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn is_broken_pipe(e: &anyhow::Error) -> bool {
+    e.chain().any(|c| {
+        c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    })
 }

@@ -20,6 +20,8 @@ pub struct Total {
     pub denominator: i64,
     /// Rated rows that are not known.
     pub unknown: i64,
+    /// Why, with how many rows each, the most frequent first.
+    pub reasons: Vec<(String, i64)>,
 }
 
 impl Total {
@@ -45,18 +47,22 @@ pub enum Value {
 pub async fn totals(session: &Session) -> Result<Vec<Total>> {
     let mut out = Vec::with_capacity(measures::ALL.len());
     for m in measures::ALL {
-        let batches = session.query(&m.total_sql()).await?;
-        let mut rows = Rows::new(&batches)?;
-        let row = rows.next();
-        let int = |name: &str| row.as_ref().and_then(|r| r.int(name)).unwrap_or(0);
-        let denominator = int("denominator");
-        let numerator = row.as_ref().and_then(|r| r.int("numerator")).map(|n| n as f64 * m.scale);
-        out.push(Total {
-            measure: m,
-            numerator: numerator.filter(|_| denominator > 0),
-            denominator,
-            unknown: int("unknown"),
-        });
+        let mut t = Total { measure: m, numerator: None, denominator: 0, unknown: 0, reasons: Vec::new() };
+        for r in Rows::new(&session.query(&m.total_sql()).await?)?.all() {
+            match r.text("unknown") {
+                Some(why) => {
+                    let n = r.int("n").unwrap_or(0);
+                    t.unknown += n;
+                    t.reasons.push((why.to_owned(), n));
+                }
+                None => {
+                    t.denominator = r.int("denominator").unwrap_or(0);
+                    t.numerator =
+                        r.int("numerator").filter(|_| t.denominator > 0).map(|n| n as f64 * m.scale);
+                }
+            }
+        }
+        out.push(t);
     }
     Ok(out)
 }
@@ -68,14 +74,14 @@ pub async fn totals(session: &Session) -> Result<Vec<Total>> {
 pub async fn rows(session: &Session, measure: &Measure) -> Result<HashMap<String, Value>> {
     let batches = session.query(measure.sql).await?;
     let mut out = HashMap::new();
-    for r in Rows::new(&batches)? {
+    for r in Rows::new(&batches)?.all() {
         let Some(id) = r.text("id") else { continue };
         let v = match (r.text("unknown"), r.int("numerator"), r.int("denominator")) {
-            (Some(why), ..) => Value::Unknown(why),
+            (Some(why), ..) => Value::Unknown(why.to_owned()),
             (None, Some(n), Some(d)) => Value::Known(n as f64 * measure.scale, d),
             _ => Value::Unknown("not known".to_owned()),
         };
-        out.insert(id, v);
+        out.insert(id.to_owned(), v);
     }
     Ok(out)
 }
@@ -95,11 +101,10 @@ pub async fn all_rows(session: &Session, subject: Subject) -> Result<PerRow> {
     Ok(out)
 }
 
-/// Rows of an answer, one after the other, read by column name.
+/// Rows of an answer, read by column name.
 pub struct Rows {
     batches: Vec<HashMap<String, ArrayRef>>,
     lens: Vec<usize>,
-    at: (usize, usize),
 }
 
 /// One row.
@@ -114,7 +119,7 @@ impl Rows {
     /// # Errors
     /// Where a column cannot be cast to its plain type.
     pub fn new(batches: &[RecordBatch]) -> Result<Self> {
-        let mut out = Self { batches: Vec::new(), lens: Vec::new(), at: (0, 0) };
+        let mut out = Self { batches: Vec::new(), lens: Vec::new() };
         for b in batches {
             let mut columns = HashMap::new();
             for (f, c) in b.schema().fields().iter().zip(b.columns()) {
@@ -136,44 +141,6 @@ impl Rows {
     /// The rows as a list.
     pub fn all(&self) -> impl Iterator<Item = Row<'_>> {
         self.batches.iter().zip(&self.lens).flat_map(|(columns, n)| (0..*n).map(move |i| Row { columns, i }))
-    }
-}
-
-/// An owned row, for iterating by value.
-pub struct OwnedRow {
-    columns: HashMap<String, ArrayRef>,
-    i: usize,
-}
-
-impl OwnedRow {
-    fn row(&self) -> Row<'_> {
-        Row { columns: &self.columns, i: self.i }
-    }
-
-    /// A text.
-    pub fn text(&self, name: &str) -> Option<String> {
-        self.row().text(name).map(str::to_owned)
-    }
-
-    /// A whole number.
-    pub fn int(&self, name: &str) -> Option<i64> {
-        self.row().int(name)
-    }
-}
-
-impl Iterator for Rows {
-    type Item = OwnedRow;
-
-    fn next(&mut self) -> Option<OwnedRow> {
-        while self.at.0 < self.batches.len() {
-            if self.at.1 < self.lens[self.at.0] {
-                let i = self.at.1;
-                self.at.1 += 1;
-                return Some(OwnedRow { columns: self.batches[self.at.0].clone(), i });
-            }
-            self.at = (self.at.0 + 1, 0);
-        }
-        None
     }
 }
 

@@ -115,7 +115,7 @@ impl ExecutionPlan for AssembleExec {
         let key = Column::new_with_schema(TASK_KEY, &self.input.schema())
             .map(|c| Arc::new(c) as Arc<dyn PhysicalExpr>);
         InputDistributionRequirements::new(vec![
-            key.map_or(Distribution::SinglePartition, |k| Distribution::HashPartitioned(vec![k])),
+            key.map_or(Distribution::SinglePartition, |k| Distribution::KeyPartitioned(vec![k])),
         ])
     }
 

@@ -9,6 +9,7 @@ use baton_record::prints::PrintKey;
 use baton_record::schema;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringViewArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::ScalarValue;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
@@ -19,7 +20,7 @@ use datafusion::parquet::file::properties::WriterProperties;
 use datafusion::parquet::file::reader::FileReader;
 use datafusion::parquet::file::serialized_reader::SerializedFileReader;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
 
 use crate::assemble::Rules;
@@ -145,6 +146,28 @@ impl Session {
     /// The engine's.
     pub async fn query(&self, sql: &str) -> Result<Vec<RecordBatch>> {
         Ok(self.ctx.sql(sql).await?.collect().await?)
+    }
+
+    /// Runs a query with values for `$1`, `$2`, …, all text.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub async fn ask(&self, sql: &str, values: &[&str]) -> Result<Vec<RecordBatch>> {
+        let values: Vec<ScalarValue> =
+            values.iter().map(|v| ScalarValue::Utf8View(Some((*v).to_owned()))).collect();
+        Ok(self.ctx.sql(sql).await?.with_param_values(values)?.collect().await?)
+    }
+
+    /// Runs a user's query, which may only read, and collects its answer with its columns.
+    ///
+    /// # Errors
+    /// Where the query is wrong or would change something, and the engine's.
+    pub async fn read_only(&self, sql: &str) -> Result<(Arc<Schema>, Vec<RecordBatch>)> {
+        let reading =
+            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+        let frame = self.ctx.sql_with_options(sql, reading).await?;
+        let fields = frame.schema().inner().clone();
+        Ok((fields, frame.collect().await?))
     }
 
     async fn register_spans(&self) -> Result<()> {

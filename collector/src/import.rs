@@ -92,7 +92,8 @@ pub fn rows_of_logs(
     }
 }
 
-/// Reads all inputs into the store and writes what is held at the end.
+/// Reads all inputs into the store and writes what is held at the end. With `each_file` the rows of every input become
+/// files of their own, so that an input read again, with whatever others, makes the same files.
 ///
 /// # Errors
 /// Where the store cannot be written. What cannot be read stands in the summary.
@@ -100,6 +101,7 @@ pub fn import(
     inputs: &Inputs,
     reader: &Reader,
     store: &mut Store,
+    each_file: bool,
     progress: &mut dyn FnMut(Position<'_>),
 ) -> Result<Summary, Error> {
     let mut summary = Summary { problems: inputs.problems.clone(), ..Summary::default() };
@@ -141,6 +143,9 @@ pub fn import(
             &mut sink,
             &mut problems,
         )?;
+        if each_file {
+            store.flush()?;
+        }
         before += bytes;
         summary.files += 1;
         summary.problems.append(&mut problems);

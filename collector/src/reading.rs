@@ -241,7 +241,12 @@ impl Reader {
             for p in m.parts {
                 let pos = out.len() as i32;
                 let item = match p {
-                    Part::Text(t) => self.text_item(m.speaker, m.author.clone(), &t),
+                    Part::Text(t) => {
+                        if source == Source::Output {
+                            payloads.extend(self.contract_in(&t, pos));
+                        }
+                        self.text_item(m.speaker, m.author.clone(), &t)
+                    }
                     Part::Result { name, id, content, error } => self.result_item(name, id, &content, error),
                     Part::Call { name, id, args } => {
                         let (item, payload) = self.call_item(&name, id.clone(), args.as_ref());
@@ -258,6 +263,16 @@ impl Reader {
             }
         }
         out
+    }
+
+    /// A contract that an answer's text holds: the payload of a transfer whose tool takes only the target.
+    fn contract_in(&self, text: &str, pos: i32) -> Option<PayloadRow> {
+        if !text.contains('{') {
+            return None;
+        }
+        let mut p = contract::read(&Value::String(text.to_owned()), &self.config.aliases);
+        p.targets.clear();
+        if p.structured { self.payload(p, Source::Output, pos, None) } else { None }
     }
 
     /// A payload as a row; `None` where it says nothing at all and could not be a transfer's.

@@ -34,8 +34,6 @@ pub(super) struct Call<'a> {
     /// A later message holds its result.
     pub answered: bool,
     pub payloads: Vec<PayloadRef<'a>>,
-    /// Only a later history shows it.
-    pub harvested: bool,
 }
 
 /// A tool span with the spans that record it again.
@@ -193,7 +191,6 @@ fn from_item<'a>(
         results: Vec::new(),
         answered: false,
         payloads: inf.payloads.iter().filter(|p| p.source == source && p.pos == at).cloned().collect(),
-        harvested: source == Source::Input,
     }
 }
 
@@ -376,7 +373,6 @@ fn from_span<'a>(g: &Graph<'a>, runs: &Runs<'a>, t: &ToolSpan<'a>) -> Call<'a> {
         results: Vec::new(),
         answered: false,
         payloads: Vec::new(),
-        harvested: false,
     };
     apply_span(g, &mut c, t, runs.of_node[t.node]);
     c

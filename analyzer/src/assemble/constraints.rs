@@ -16,6 +16,7 @@ use baton_record::span::Signal;
 struct Active {
     id: String,
     hash: String,
+    text: Option<String>,
     soft: bool,
     shingles: Vec<u32>,
     /// Durable state or a contract held it once.
@@ -27,6 +28,7 @@ struct Active {
 pub(super) struct At {
     pub id: String,
     pub hash: String,
+    pub text: Option<String>,
     pub soft: bool,
     pub active: bool,
     pub stated: bool,
@@ -108,6 +110,7 @@ impl Tracker {
             list.push(At {
                 id: a.id.clone(),
                 hash: a.hash.clone(),
+                text: a.text.clone(),
                 soft: a.soft,
                 active: true,
                 stated: false,
@@ -120,10 +123,14 @@ impl Tracker {
         }
         for c in &stated {
             match list.iter_mut().find(|x| x.id == c.id || x.hash == c.hash) {
-                Some(x) => x.stated = true,
+                Some(x) => {
+                    x.stated = true;
+                    x.text = x.text.take().or_else(|| c.text.map(str::to_owned));
+                }
                 None => list.push(At {
                     id: c.id.to_owned(),
                     hash: c.hash.to_owned(),
+                    text: c.text.map(str::to_owned),
                     soft: c.soft,
                     active: false,
                     stated: true,
@@ -168,6 +175,7 @@ impl Tracker {
             self.stated.extend(stated.into_iter().map(|c| Active {
                 id: c.id.to_owned(),
                 hash: c.hash.to_owned(),
+                text: c.text.map(str::to_owned),
                 soft: c.soft,
                 shingles: unpack_u32(c.shingles),
                 held: true,
@@ -179,14 +187,14 @@ impl Tracker {
     /// Durable state, and the policy catalogue where the sender's view or instructions hold it.
     fn from_state(&mut self, rules: &Rules, t: &Transfer<'_>, infs: &[Inference<'_>]) {
         if let Some(h) = t.explicit {
-            for (k, id) in h.state_constraint_ids.iter().enumerate() {
+            for id in &h.state_constraint_ids {
                 let at = h.constraint_ids.iter().position(|x| x == id);
                 let hash = at.and_then(|k| h.constraint_hashes.get(k)).copied().unwrap_or_default();
-                let _ = k;
                 if !self.active.iter().any(|a| a.id == *id) {
                     self.active.push(Active {
                         id: (*id).to_owned(),
                         hash: hash.to_owned(),
+                        text: None,
                         soft: false,
                         shingles: Vec::new(),
                         held: true,
@@ -212,6 +220,7 @@ impl Tracker {
                 self.active.push(Active {
                     id: p.id.clone(),
                     hash: p.hash.clone(),
+                    text: p.text.clone(),
                     soft: p.soft,
                     shingles: p.shingles.clone(),
                     held: false,

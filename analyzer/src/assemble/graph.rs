@@ -61,7 +61,7 @@ fn hashes(s: &SpanRef<'_>) -> Vec<Option<i64>> {
 
 impl<'a> Graph<'a> {
     /// Builds the tree of the given rows.
-    pub fn new(rows: &'a [SpanRef<'a>]) -> Self {
+    pub(super) fn new(rows: &'a [SpanRef<'a>]) -> Self {
         let mut by_id: HashMap<(&str, &str), usize> = HashMap::with_capacity(rows.len());
         let mut winners: Vec<&'a SpanRef<'a>> = Vec::with_capacity(rows.len());
         let mut logs: Vec<&'a SpanRef<'a>> = Vec::new();
@@ -267,17 +267,17 @@ impl<'a> Graph<'a> {
     }
 
     /// Ancestors of a node, nearest first.
-    pub fn ancestors(&self, i: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn ancestors(&self, i: usize) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(self.nodes[i].parent, |p| self.nodes[*p].parent)
     }
 
     /// True where `inner` lies below `outer`.
-    pub fn is_below(&self, inner: usize, outer: usize) -> bool {
+    pub(super) fn is_below(&self, inner: usize, outer: usize) -> bool {
         self.ancestors(inner).any(|a| a == outer)
     }
 
     /// End of a node for ordering: its own, else that of its last child, else its start.
-    pub fn end(&self, i: usize) -> i64 {
+    pub(super) fn end(&self, i: usize) -> i64 {
         let n = &self.nodes[i];
         n.end
             .unwrap_or_else(|| n.children.iter().filter_map(|c| self.nodes[*c].end).max().unwrap_or(n.start))

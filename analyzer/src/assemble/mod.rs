@@ -9,16 +9,20 @@
 //! | `calls` | tool calls: request, span and result joined |
 //! | `intents`, `transfers` | what asked for a transfer, who took it |
 //! | `context`, `constraints`, `repeats`, `bounces` | what each transfer carried and cost |
-//! | `emit` | rows of the tables |
+//! | `judge`, `outcome` | what is known of each transfer and of the task |
+//! | `emit`, `findings` | rows of the tables |
 
 mod bounces;
 mod calls;
 mod constraints;
 mod context;
 mod emit;
+mod findings;
 mod graph;
 mod inference;
 mod intents;
+mod judge;
+mod outcome;
 mod repeats;
 mod runs;
 mod transfers;
@@ -39,6 +43,8 @@ pub struct PolicyRule {
     pub id: String,
     /// Hash.
     pub hash: String,
+    /// Text, where given.
+    pub text: Option<String>,
     /// A wish.
     pub soft: bool,
     /// What a text must hold.
@@ -69,6 +75,7 @@ impl Rules {
             .map(|p| PolicyRule {
                 id: p.constraint.id.clone(),
                 hash: p.constraint.hash.clone(),
+                text: p.constraint.text.clone(),
                 soft: p.constraint.kind == ConstraintKind::Soft,
                 shingles: p.constraint.text.as_deref().map(|t| phrase_shingles(key, t)).unwrap_or_default(),
                 agents: p.agents.clone(),
@@ -84,7 +91,7 @@ pub fn assemble(rules: &Rules, rows: &[SpanRef<'_>], out: &mut Tables) {
     ids.sort_unstable();
     ids.dedup();
     if ids.len() <= 1 {
-        emit::task(rules, rows, ids.first().copied(), out);
+        judge::task(rules, rows, ids.first().copied(), out);
         return;
     }
     // Each span belongs to the task it names, else to its nearest ancestor's, else to the first of its trace.
@@ -117,6 +124,6 @@ pub fn assemble(rules: &Rules, rows: &[SpanRef<'_>], out: &mut Tables) {
         }
     }
     for (id, part) in &parts {
-        emit::task(rules, part, Some(id), out);
+        judge::task(rules, part, Some(id), out);
     }
 }

@@ -22,7 +22,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Redundant => "redundant",
             Self::KnownFailure => "known_failure",

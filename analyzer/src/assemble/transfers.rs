@@ -2,7 +2,7 @@
 
 use baton_record::names::slug;
 use baton_record::schema::{HandoffRef, PayloadRef};
-use baton_record::span::Role;
+use baton_record::span::{ItemKind, Role, Source};
 
 use super::calls::Call;
 use super::graph::Graph;
@@ -29,6 +29,8 @@ pub(super) struct Transfer<'a> {
     pub sender: Option<usize>,
     pub payloads: Vec<PayloadRef<'a>>,
     pub captured: bool,
+    /// The text of the turn is the payload, and a contract was found in it.
+    pub in_text: bool,
     /// Spans that speak of it, or the receiver's first.
     pub evidence: usize,
 }
@@ -564,6 +566,7 @@ impl<'a> Matcher<'_, 'a> {
                 sender,
                 payloads: Vec::new(),
                 captured: false,
+                in_text: false,
                 evidence: run.root,
             });
         }
@@ -629,6 +632,13 @@ impl<'a> Matcher<'_, 'a> {
             if x.explicit.is_some() && (explicit_ends || x.call.is_none()) { "explicit" } else { "tool" };
         let candidates =
             ambiguous.map(|(_, c)| c.iter().filter_map(|r| self.name_of(*r)).collect()).unwrap_or_default();
+        let sender = x.turn.or_else(|| last_before(self.infs, x.run, x.time));
+        let mut payloads = x.payloads.clone();
+        let mut in_text = false;
+        if x.captured && payloads.iter().all(|p| p.empty) {
+            payloads.extend(sender.into_iter().flat_map(|k| said(&self.infs[k])));
+            in_text = payloads.iter().any(|p| !p.empty);
+        }
         Some(Transfer {
             from_run: x.run,
             from_name: self.sender_name(x),
@@ -642,9 +652,10 @@ impl<'a> Matcher<'_, 'a> {
             explicit: x.explicit,
             call: x.call,
             time: x.time,
-            sender: x.turn.or_else(|| last_before(self.infs, x.run, x.time)),
-            payloads: x.payloads.clone(),
+            sender,
+            payloads,
             captured: x.captured,
+            in_text,
             evidence: x
                 .nodes
                 .first()
@@ -680,6 +691,17 @@ impl<'a> Matcher<'_, 'a> {
         }
         "pass_control"
     }
+}
+
+/// Contracts in the text of a model call's answer.
+fn said<'a>(f: &Inference<'a>) -> Vec<PayloadRef<'a>> {
+    let text = |p: &PayloadRef<'a>| {
+        usize::try_from(p.pos)
+            .ok()
+            .and_then(|i| f.output.as_ref()?.get(i))
+            .is_some_and(|i| i.kind == ItemKind::Text)
+    };
+    f.payloads.iter().filter(|p| p.source == Source::Output && p.structured && text(p)).cloned().collect()
 }
 
 fn capital(word: &str) -> String {

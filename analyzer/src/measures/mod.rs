@@ -110,12 +110,12 @@ impl Measure {
         ALL.iter().find(|m| m.name == name)
     }
 
-    /// The rate over everything, as one row: `rows`, `numerator`, `denominator`, `unknown`.
+    /// The rate over everything: one row with `numerator` and `denominator` of what is known (its `unknown` is
+    /// NULL), and one with the number `n` of rows for each reason why rows are not known.
     pub fn total_sql(&self) -> String {
         format!(
-            "SELECT COUNT(*) AS n, SUM(CASE WHEN unknown IS NULL THEN numerator END) AS numerator, \
-             SUM(CASE WHEN unknown IS NULL THEN denominator END) AS denominator, \
-             SUM(CASE WHEN unknown IS NOT NULL THEN 1 ELSE 0 END) AS unknown FROM (\n{}) m WHERE rated",
+            "SELECT unknown, COUNT(*) AS n, SUM(numerator) AS numerator, SUM(denominator) AS denominator FROM (\n{}) m \
+             WHERE rated GROUP BY unknown ORDER BY n DESC, unknown",
             self.sql
         )
     }

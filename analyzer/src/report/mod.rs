@@ -1,6 +1,11 @@
 //! Reports: JSON, terminal, Markdown, and the story of one task.
 
+pub mod answer;
+pub mod document;
+pub mod explain;
 pub mod json;
+pub mod summary;
+pub mod text;
 
 /// A time as RFC 3339 in UTC with nanoseconds.
 pub fn rfc3339(ns: i64) -> String {

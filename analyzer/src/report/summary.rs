@@ -1,0 +1,313 @@
+//! The report for people: what was evaluated, every measure with its denominator, the worst transfers with their cause,
+//! what stands out.
+
+use crate::evaluate::{Row, Rows, Total, totals};
+use crate::measures::{ALL, Direction, Measure};
+use crate::session::{Result, Session};
+
+use super::document::{Document, Section, Table};
+use super::{rfc3339, text};
+
+/// Rows of each list that is cut.
+const SHOWN: usize = 10;
+
+/// What makes a transfer bad, and how much: a measure, whether its shortfall or its count is meant, and the weight.
+const WORST: &[(&str, bool, i64)] = &[
+    ("constraint_retention", true, 5),
+    ("leaks", false, 5),
+    ("lost_tool_results", false, 3),
+    ("redundant_tool_calls", false, 2),
+    ("known_failure_retries", false, 2),
+    ("retriage", false, 1),
+];
+
+/// Builds the report.
+///
+/// # Errors
+/// The engine's.
+pub async fn document(session: &Session) -> Result<Document> {
+    let totals = totals(session).await?;
+    let mut sections = vec![overview(session).await?, measures(&totals)];
+    sections.extend(survival(session).await?);
+    sections.extend(pairs(session).await?);
+    sections.extend(worst(session).await?);
+    sections.extend(findings(session).await?);
+    Ok(Document { title: "Handoff report".to_owned(), sections })
+}
+
+fn plural(n: i64, one: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
+}
+
+async fn overview(session: &Session) -> Result<Section> {
+    let mut lines = Vec::new();
+    let sql = "SELECT COUNT(*) AS tasks, COUNT(*) FILTER (WHERE partial) AS partial, COUNT(*) FILTER (WHERE completed) AS done, \
+               COUNT(completed) AS known, SUM(inferences) AS inferences, SUM(tool_calls) AS calls, MIN(start) AS since, MAX(\"end\") AS until FROM tasks";
+    for r in Rows::new(&session.query(sql).await?)?.all() {
+        let int = |k: &str| r.int(k).unwrap_or(0);
+        if let (Some(a), Some(b)) = (r.time("since"), r.time("until")) {
+            lines.push(format!("{} to {}", rfc3339(a), rfc3339(b)));
+        }
+        lines.push(format!(
+            "{}: {} of {} known completed, {} partial (kept out of the rates)",
+            plural(int("tasks"), "task"),
+            int("done"),
+            int("known"),
+            int("partial")
+        ));
+        lines.push(format!(
+            "{}, {}",
+            plural(int("inferences"), "model call"),
+            plural(int("calls"), "tool call")
+        ));
+    }
+    let outcomes = counts(session, "outcome").await?;
+    let total: i64 = outcomes.iter().map(|(_, n)| n).sum();
+    let list = |c: &[(String, i64)]| c.iter().map(|(k, n)| format!("{n} {k}")).collect::<Vec<_>>().join(", ");
+    if total == 0 {
+        lines.push("no handoffs".to_owned());
+    } else {
+        lines.push(format!("{}: {}", plural(total, "handoff"), list(&outcomes)));
+        lines.push(format!("seen by: {}", list(&counts(session, "detection").await?)));
+        lines.push(format!("confidence: {}", list(&counts(session, "confidence").await?)));
+    }
+    Ok(Section { title: String::new(), lines, table: None })
+}
+
+/// How many transfers have which value in a column.
+async fn counts(session: &Session, column: &str) -> Result<Vec<(String, i64)>> {
+    let sql =
+        format!("SELECT {column} AS k, COUNT(*) AS n FROM handoffs GROUP BY {column} ORDER BY n DESC, k");
+    let rows = Rows::new(&session.query(&sql).await?)?;
+    Ok(rows.all().map(|r| (name(&r, "k").to_owned(), r.int("n").unwrap_or(0))).collect())
+}
+
+/// A number with as many digits as its size deserves.
+fn figure(v: f64) -> String {
+    if v.fract() == 0.0 && v.abs() < 1e15 {
+        format!("{v:.0}")
+    } else if v.abs() >= 100.0 {
+        format!("{v:.1}")
+    } else {
+        format!("{v:.2}")
+    }
+}
+
+/// A value in its unit: shares in percent.
+fn value(m: &Measure, v: Option<f64>) -> String {
+    match v {
+        None => "unknown".to_owned(),
+        Some(v) if m.unit == "share" => format!("{:.1} %", v * 100.0),
+        Some(v) => figure(v),
+    }
+}
+
+fn measures(totals: &[Total]) -> Section {
+    let rows = totals
+        .iter()
+        .map(|t| {
+            let m = t.measure;
+            let of = match t.numerator {
+                Some(n) if t.denominator > 0 => format!("{} / {}", figure(n), t.denominator),
+                _ => "-".to_owned(),
+            };
+            let why: Vec<String> = t.reasons.iter().take(2).map(|(why, n)| format!("{n}: {why}")).collect();
+            let more = t.reasons.len().saturating_sub(2);
+            let why =
+                if more > 0 { format!("{}; {more} other reasons", why.join("; ")) } else { why.join("; ") };
+            vec![
+                m.name.to_owned(),
+                value(m, t.value()),
+                // A share shows its percent sign.
+                if m.unit == "share" { String::new() } else { m.unit.to_owned() },
+                of,
+                t.unknown.to_string(),
+                match m.direction {
+                    Direction::Up => "up",
+                    Direction::Down => "down",
+                    Direction::Neutral => "",
+                }
+                .to_owned(),
+                why,
+            ]
+        })
+        .collect();
+    let head = vec!["measure", ">value", "unit", ">sum / of", ">unknown", "good", "why unknown"];
+    Section { title: "Measures".to_owned(), lines: Vec::new(), table: Some(Table { head, rows }) }
+}
+
+/// The share of the first transfer's constraints that is still there, by number of transfers since.
+async fn survival(session: &Session) -> Result<Option<Section>> {
+    let Some(m) = Measure::by_name("constraint_survival") else { return Ok(None) };
+    let sql = format!(
+        "SELECT c.hop, SUM(m.numerator) AS numerator, SUM(m.denominator) AS denominator FROM (\n{}) m \
+         JOIN (SELECT DISTINCT handoff_id, hop FROM handoff_constraints) c ON c.handoff_id = m.id \
+         WHERE m.rated AND m.unknown IS NULL GROUP BY c.hop ORDER BY c.hop LIMIT {SHOWN}",
+        m.sql
+    );
+    let mut rows = Vec::new();
+    for r in Rows::new(&session.query(&sql).await?)?.all() {
+        let (n, d) = (r.int("numerator").unwrap_or(0), r.int("denominator").unwrap_or(0));
+        rows.push(vec![
+            r.int("hop").unwrap_or(0).to_string(),
+            value(m, (d > 0).then(|| n as f64 / d as f64)),
+            format!("{n} / {d}"),
+        ]);
+    }
+    let head = vec![">hop", ">still there", ">of"];
+    // With one hop the table repeats the measure.
+    Ok((rows.len() > 1).then(|| Section {
+        title: "Constraints by hop".to_owned(),
+        lines: Vec::new(),
+        table: Some(Table { head, rows }),
+    }))
+}
+
+fn name<'a>(r: &Row<'a>, column: &str) -> &'a str {
+    r.text(column).unwrap_or("(unnamed)")
+}
+
+fn ends(r: &Row<'_>) -> String {
+    format!("{} -> {}", text::short(name(r, "from_agent"), 40), text::short(name(r, "to_agent"), 40))
+}
+
+/// The pairs of agents between which most transfers ran.
+async fn pairs(session: &Session) -> Result<Option<Section>> {
+    const COLUMNS: [(&str, &str); 5] = [
+        ("completeness", ">complete"),
+        ("constraint_retention", ">constraints kept"),
+        ("redundant_tool_calls", ">redundant calls"),
+        ("context_tokens_after", ">tokens seen"),
+        ("leaks", ">leaks"),
+    ];
+    let measures: Vec<&Measure> = COLUMNS.iter().filter_map(|(n, _)| Measure::by_name(n)).collect();
+    let mut sql = String::from("SELECT h.from_agent, h.to_agent, COUNT(*) AS n");
+    let mut joins = String::new();
+    for (i, m) in measures.iter().enumerate() {
+        sql.push_str(&format!(", SUM(m{i}.numerator) AS n{i}, SUM(m{i}.denominator) AS d{i}"));
+        joins.push_str(&format!(" LEFT JOIN (SELECT id, numerator, denominator FROM (\n{}) x WHERE unknown IS NULL AND rated) m{i} ON m{i}.id = h.handoff_id", m.sql));
+    }
+    sql.push_str(&format!(" FROM handoffs h{joins} WHERE h.outcome = 'accepted' GROUP BY h.from_agent, h.to_agent ORDER BY n DESC, h.from_agent, h.to_agent LIMIT {}", SHOWN + 1));
+    let mut rows = Vec::new();
+    for r in Rows::new(&session.query(&sql).await?)?.all() {
+        let mut row = vec![ends(&r), r.int("n").unwrap_or(0).to_string()];
+        for (i, m) in measures.iter().enumerate() {
+            let d = r.int(&format!("d{i}")).unwrap_or(0);
+            let n = r.int(&format!("n{i}")).filter(|_| d > 0);
+            row.push(value(m, n.map(|n| n as f64 / d as f64)));
+        }
+        rows.push(row);
+    }
+    let mut head = vec!["from -> to", ">handoffs"];
+    head.extend(COLUMNS.iter().map(|(_, h)| *h));
+    Ok(listed("Between agents", head, rows))
+}
+
+/// A section of at most [`SHOWN`] rows that says where it was cut.
+fn listed(title: &str, head: Vec<&'static str>, mut rows: Vec<Vec<String>>) -> Option<Section> {
+    let cut = rows.len() > SHOWN;
+    rows.truncate(SHOWN);
+    let title = if cut { format!("{title} (the first {SHOWN})") } else { title.to_owned() };
+    (!rows.is_empty()).then(|| Section { title, lines: Vec::new(), table: Some(Table { head, rows }) })
+}
+
+/// The transfers with the most that went wrong, each with what and why.
+async fn worst(session: &Session) -> Result<Option<Section>> {
+    let mut parts: Vec<String> = WORST
+        .iter()
+        .filter_map(|(name, shortfall, weight)| {
+            ALL.iter().find(|m| m.name == *name).map(|m| (m, *shortfall, *weight))
+        })
+        .map(|(m, shortfall, weight)| {
+            let what = if shortfall { "denominator - numerator" } else { "numerator" };
+            format!(
+                "SELECT id, {weight} * ({what}) AS score FROM (\n{}) m WHERE unknown IS NULL AND {what} > 0",
+                m.sql
+            )
+        })
+        .collect();
+    parts.push("SELECT handoff_id AS id, 4 AS score FROM handoffs WHERE outcome = 'failed'".to_owned());
+    let sql = format!(
+        "SELECT w.score, h.* FROM (SELECT id, SUM(score) AS score FROM (\n{}) s GROUP BY id ORDER BY score DESC, id LIMIT {}) w \
+         JOIN handoffs h ON h.handoff_id = w.id ORDER BY w.score DESC, h.handoff_id",
+        parts.join("\nUNION ALL\n"),
+        SHOWN + 1
+    );
+    let mut rows = Vec::new();
+    for r in Rows::new(&session.query(&sql).await?)?.all() {
+        let id = name(&r, "handoff_id");
+        rows.push(vec![id.to_owned(), ends(&r), faults(session, &r, id).await?.join("\n")]);
+    }
+    let section = listed("Worst handoffs", vec!["handoff", "from -> to", "what went wrong"], rows);
+    Ok(section.map(|mut s| {
+        s.lines.push("`baton explain <handoff>` tells the story of one.".to_owned());
+        s
+    }))
+}
+
+/// What went wrong in one transfer, a sentence each.
+pub(super) async fn faults(session: &Session, handoff: &Row<'_>, id: &str) -> Result<Vec<String>> {
+    let mut out = Vec::new();
+    match handoff.text("outcome") {
+        Some("accepted") | None => {}
+        Some(other) => out.push(format!("the transfer is {other}")),
+    }
+    let sql = "SELECT id, cause FROM handoff_constraints WHERE handoff_id = $1 AND cause IS NOT NULL ORDER BY id, hash";
+    for r in Rows::new(&session.ask(sql, &[id]).await?)?.all() {
+        let how = r.text("cause").unwrap_or_default().replace('_', " ");
+        out.push(format!("lost constraint {}: {how}", text::short(name(&r, "id"), 60)));
+    }
+    let sql = "SELECT tool, repeat_kind, cause, prevented_by, COUNT(*) AS n FROM tool_calls WHERE handoff_id = $1 \
+               AND repeat_kind IN ('redundant', 'known_failure') GROUP BY tool, repeat_kind, cause, prevented_by ORDER BY n DESC, tool, repeat_kind";
+    for r in Rows::new(&session.ask(sql, &[id]).await?)?.all() {
+        let kind = if r.text("repeat_kind") == Some("redundant") { "repeats" } else { "retries the failed" };
+        let mut line = format!("{kind} {} {}x", text::short(name(&r, "tool"), 40), r.int("n").unwrap_or(0));
+        if let Some(c) = r.text("cause").filter(|c| *c != "unknown") {
+            line.push_str(&format!(", lost by the {c}"));
+        }
+        let fields = r.texts("prevented_by");
+        if !fields.is_empty() {
+            line.push_str(&format!(", prevented by {}", fields.join(", ")));
+        }
+        out.push(line);
+    }
+    let sql =
+        "SELECT tool, COUNT(*) AS n FROM leaks WHERE handoff_id = $1 GROUP BY tool ORDER BY n DESC, tool";
+    for r in Rows::new(&session.ask(sql, &[id]).await?)?.all() {
+        out.push(format!(
+            "filtered content of {} leaks {}x",
+            text::short(name(&r, "tool"), 40),
+            r.int("n").unwrap_or(0)
+        ));
+    }
+    if let Some(n) = handoff.int("lost_tool_results").filter(|n| *n > 0) {
+        out.push(format!("{} lost", plural(n, "tool result")));
+    }
+    if handoff.flag("retriage") == Some(true) {
+        out.push("the receiver began again".to_owned());
+    }
+    Ok(out)
+}
+
+async fn findings(session: &Session) -> Result<Option<Section>> {
+    let sql = format!(
+        "SELECT severity, kind, COUNT(*) AS n, MIN(text) AS example FROM findings GROUP BY severity, kind \
+         ORDER BY CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, n DESC, kind LIMIT {}",
+        SHOWN * 3
+    );
+    let mut rows = Vec::new();
+    for r in Rows::new(&session.query(&sql).await?)?.all() {
+        rows.push(vec![
+            name(&r, "severity").to_owned(),
+            name(&r, "kind").to_owned(),
+            r.int("n").unwrap_or(0).to_string(),
+            text::short(name(&r, "example"), 160),
+        ]);
+    }
+    let head = vec!["severity", "finding", ">times", "for example"];
+    Ok((!rows.is_empty()).then(|| Section {
+        title: "Findings".to_owned(),
+        lines: Vec::new(),
+        table: Some(Table { head, rows }),
+    }))
+}

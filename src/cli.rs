@@ -1,0 +1,130 @@
+//! What the command line takes.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Observability and evaluation for agent handoffs.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Configuration; without it `baton.toml` of the working folder, where there is one.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Evaluate recorded runs, or a store, and print the handoff report.
+    #[command(after_help = EXITS)]
+    Eval(Eval),
+    /// Keep recorded runs in a store for later `eval`, `explain` and `sql`.
+    #[command(after_help = EXITS)]
+    Import(Import),
+    /// Tell the story of one task or handoff.
+    #[command(after_help = EXITS)]
+    Explain(Explain),
+    /// Ask in SQL over the tables: tasks, agent_runs, inferences, tool_calls, handoffs, handoff_constraints, leaks,
+    /// findings, spans.
+    #[command(after_help = EXITS)]
+    Sql(Sql),
+    /// List the measures, or show one with its SQL.
+    Measures(Measures),
+}
+
+const EXITS: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 done, but part of the input could not be read.";
+
+/// Where the data comes from.
+#[derive(Debug, Args)]
+pub(crate) struct Source {
+    /// Recorded OTLP: files, folders, globs, or `-` for standard input. Without any, the store.
+    #[arg(value_name = "PATH", conflicts_with = "store")]
+    pub(crate) paths: Vec<String>,
+    /// Store folder [default: baton-data].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: Option<PathBuf>,
+}
+
+/// `eval`.
+#[derive(Debug, Args)]
+pub(crate) struct Eval {
+    #[command(flatten)]
+    pub(crate) source: Source,
+    /// Form of the report.
+    #[arg(long, value_enum, default_value_t = Format::Terminal)]
+    pub(crate) format: Format,
+}
+
+/// `import`.
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// Recorded OTLP: files, folders, globs, or `-` for standard input.
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<String>,
+    /// Store folder.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    pub(crate) store: PathBuf,
+}
+
+/// `explain`.
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// Id of a task, a trace or a handoff, or the start of one.
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) source: Source,
+    /// Form of the story.
+    #[arg(long, value_enum, default_value_t = Page::Terminal)]
+    pub(crate) format: Page,
+}
+
+/// `sql`.
+#[derive(Debug, Args)]
+pub(crate) struct Sql {
+    /// The question.
+    #[arg(value_name = "QUERY")]
+    pub(crate) query: String,
+    #[command(flatten)]
+    pub(crate) source: Source,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value_t = Rows::Table)]
+    pub(crate) format: Rows,
+}
+
+/// `measures`.
+#[derive(Debug, Args)]
+pub(crate) struct Measures {
+    /// Show this one with its SQL.
+    pub(crate) name: Option<String>,
+}
+
+/// Store folder where none is named.
+pub(crate) const DEFAULT_STORE: &str = "baton-data";
+
+/// Forms of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Terminal,
+    Json,
+    Markdown,
+}
+
+/// Forms of a story.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Page {
+    Terminal,
+    Markdown,
+}
+
+/// Forms of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Rows {
+    Table,
+    Csv,
+    Json,
+}

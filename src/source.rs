@@ -1,0 +1,93 @@
+//! From what the user named to a session: reading files into a store for one evaluation, or opening the store.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Result;
+use baton_analyzer::report::text;
+use baton_analyzer::session::{Limits, Session};
+use baton_collector::import::{Position, Summary, import};
+use baton_collector::otlp::{Problem, expand};
+use baton_collector::reading::Reader;
+use baton_collector::store::Store;
+use baton_record::config::Config;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli::{DEFAULT_STORE, Source};
+use crate::{Exit, Usage};
+
+/// Reads the configuration: the named file, else `baton.toml` of the working folder, else the defaults.
+pub(crate) fn config(path: Option<&Path>) -> Result<Config> {
+    let default = Path::new("baton.toml");
+    let path = match path {
+        Some(p) => p,
+        None if default.is_file() => default,
+        None => return Ok(Config::default()),
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| Usage(format!("{}: {e}", path.display())))?;
+    Ok(Config::parse(&path.display().to_string(), &text).map_err(|e| Usage(e.to_string()))?)
+}
+
+/// A session with what it stands on.
+pub(crate) struct Opened {
+    pub(crate) session: Session,
+    /// What could not be read.
+    pub(crate) problems: Vec<Problem>,
+    /// Held until the end: the folders of an evaluation without a store.
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Opened {
+    /// The exit code that the input asks for.
+    pub(crate) fn exit(&self) -> Exit {
+        if self.problems.is_empty() { Exit::Done } else { Exit::Unread }
+    }
+}
+
+/// Opens what the user named.
+pub(crate) async fn open(source: &Source, config: Config) -> Result<Opened> {
+    if source.paths.is_empty() {
+        let store: PathBuf = source.store.clone().unwrap_or_else(|| DEFAULT_STORE.into());
+        let session = Session::open(&store, &store.join("tables"), &config, Limits::default()).await?;
+        return Ok(Opened { session, problems: Vec::new(), _folder: None });
+    }
+    let folder = tempfile::Builder::new().prefix("baton-").tempdir()?;
+    let store_path = folder.path().join("store");
+    let mut store = Store::ephemeral(&store_path)?;
+    let summary = read(&source.paths, &config, &mut store, false)?;
+    let session =
+        Session::open(&store_path, &folder.path().join("tables"), &config, Limits::default()).await?;
+    Ok(Opened { session, problems: summary.problems, _folder: Some(folder) })
+}
+
+/// Reads files into a store, with a progress bar on a terminal, and says on standard error what could not be read.
+pub(crate) fn read(paths: &[String], config: &Config, store: &mut Store, each_file: bool) -> Result<Summary> {
+    let inputs = expand(paths);
+    let reader = Reader::new(Arc::new(config.clone()), store.key());
+    let total: u64 = inputs.files.iter().map(|f| f.size).sum();
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg}") {
+        bar.set_style(style);
+    }
+    let summary = import(&inputs, &reader, store, each_file, &mut |p: Position<'_>| {
+        bar.set_position(p.bytes);
+        bar.set_message(text::short(&text::plain(p.file), 60));
+    })?;
+    bar.finish_and_clear();
+    for p in &summary.problems {
+        eprintln!("not read: {}", text::plain(&p.to_string()));
+    }
+    if summary.repeated_attributes > 0 {
+        eprintln!(
+            "note: {} attributes stand twice on their span; the last one counts",
+            summary.repeated_attributes
+        );
+    }
+    Ok(summary)
+}
+
+/// Runs async work.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+}
