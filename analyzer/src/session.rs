@@ -51,8 +51,8 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The engine failed, or the question is wrong.
-    #[error("{}", plain(.0))]
-    Engine(#[from] DataFusionError),
+    #[error("{}", .0.strip_backtrace())]
+    Engine(Box<DataFusionError>),
     /// A column did not fit (a defect).
     #[error(transparent)]
     Arrow(#[from] datafusion::arrow::error::ArrowError),
@@ -61,9 +61,10 @@ pub enum Error {
     Parquet(#[from] datafusion::parquet::errors::ParquetError),
 }
 
-/// The engine's message without its class in front.
-fn plain(e: &DataFusionError) -> String {
-    e.strip_backtrace().lines().next().unwrap_or_default().to_owned()
+impl From<DataFusionError> for Error {
+    fn from(e: DataFusionError) -> Self {
+        Self::Engine(Box::new(e))
+    }
 }
 
 /// Result of this module.

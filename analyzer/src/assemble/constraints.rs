@@ -71,7 +71,17 @@ impl Tracker {
         if t.sender.is_none() || t.sender != self.turn {
             for s in std::mem::take(&mut self.stated) {
                 match self.active.iter_mut().find(|a| a.id == s.id || a.hash == s.hash) {
-                    Some(a) => a.held = true,
+                    Some(a) => {
+                        a.held = true;
+                        // Durable state may name only the id.
+                        if a.hash.is_empty() {
+                            a.hash = s.hash;
+                        }
+                        if a.shingles.is_empty() {
+                            a.shingles = s.shingles;
+                        }
+                        a.text = a.text.take().or(s.text);
+                    }
                     None => self.active.push(s),
                 }
             }

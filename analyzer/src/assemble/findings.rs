@@ -29,8 +29,8 @@ impl Task<'_> {
                 "warning",
                 None,
                 format!(
-                    "{} spans came twice with other content; the fuller recording counts.",
-                    self.g.conflicts
+                    "{} came twice with other content; the fuller recording counts.",
+                    count_of(self.g.conflicts, "span")
                 ),
             );
         }
@@ -39,7 +39,10 @@ impl Task<'_> {
                 "double_instrumentation",
                 "info",
                 None,
-                format!("{} model calls are recorded more than once; each counts once.", self.duplicates),
+                format!(
+                    "{} of model calls repeat another one; each call counts once.",
+                    count_of(usize::try_from(self.duplicates).unwrap_or(0), "recording")
+                ),
             );
         }
         for (i, t) in self.transfers.iter().enumerate() {
@@ -88,8 +91,8 @@ impl Task<'_> {
                         "warning",
                         id,
                         format!(
-                            "{to} repeated {n} of {} tool calls that were done before {from} handed over.",
-                            own.len()
+                            "{to} made {}, of which {n} repeat what was done before {from} handed over.",
+                            count_of(own.len(), "tool call")
                         ),
                     );
                 }
@@ -99,7 +102,10 @@ impl Task<'_> {
                         "known_failure_retry",
                         "warning",
                         id,
-                        format!("{to} retried {n} calls that had failed before {from} handed over."),
+                        format!(
+                            "{to} retried {} that had failed before {from} handed over.",
+                            count_of(n, "call")
+                        ),
                     );
                 }
             }
@@ -123,7 +129,10 @@ impl Task<'_> {
                     "leak",
                     "error",
                     id,
-                    format!("Filtered tool output survives in prose that {to} sees: {} cases.", l.len()),
+                    format!(
+                        "Filtered tool content survives in prose that {to} sees: {}.",
+                        count_of(l.len(), "case")
+                    ),
                 );
             }
             if f.lost.is_ok_and(|n| n > 0) {
@@ -162,4 +171,8 @@ impl Task<'_> {
             );
         }
     }
+}
+
+fn count_of(n: usize, one: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
 }

@@ -228,29 +228,16 @@ impl Task<'_> {
     /// What the sender put into the transfer (METRICS.md section 1, payload).
     fn payload(&self, t: &Transfer<'_>) -> Payload {
         let mut p = Payload::default();
-        if let Some(h) = t.explicit.filter(|h| h.fields.is_some() || h.payload_tokens.is_some()) {
-            p.tokens = h.payload_tokens;
-            if let Some(f) = h.fields {
-                p.fields = f;
-                p.narrative = f & Field::Narrative.bit() != 0;
-                return p;
-            }
-        }
         let rows: Vec<_> = t.payloads.iter().collect();
-        if rows.iter().any(|r| !r.complete) {
-            let masked = t
-                .call
-                .and_then(|c| self.calls[c].item)
-                .is_some_and(|i| i.args == baton_record::span::Args::Masked);
-            p.unknown = Some(if masked { "payload masked" } else { "payload cut off" });
-        } else if !t.captured && rows.is_empty() {
-            p.unknown = Some(if t.detection == "agent_change" {
-                "no transfer call is recorded"
-            } else if t.call.is_none() {
-                "the transfer call is not recorded"
-            } else {
-                "content not captured"
-            });
+        // What the sender's own tracing says of its payload counts, whether its content is kept or not.
+        let said = t.explicit.is_some_and(|h| h.fields.is_some());
+        if let Some(h) = t.explicit {
+            p.tokens = h.payload_tokens;
+            p.fields = h.fields.unwrap_or(0);
+            p.narrative = p.fields & Field::Narrative.bit() != 0;
+        }
+        p.unknown = self.payload_unknown(t).filter(|_| !said);
+        if p.unknown.is_some() && rows.is_empty() {
             return p;
         }
         for r in &rows {
@@ -268,7 +255,7 @@ impl Task<'_> {
         if p.tokens.is_none() && p.unknown.is_none() {
             p.tokens = largest.and_then(|r| r.tokens.map(i64::from));
         }
-        if (t.in_text || rows.iter().all(|r| r.empty)) && p.unknown.is_none() {
+        if (t.in_text || rows.iter().all(|r| r.empty)) && p.unknown.is_none() && !said {
             // The tool takes nothing but the target: the text of the same turn is what was said.
             let said: Vec<_> = t
                 .sender
@@ -282,6 +269,23 @@ impl Task<'_> {
             p.text = (!texts.is_empty()).then(|| texts.join("\n"));
         }
         p
+    }
+
+    /// Why what was put into the transfer is not known.
+    fn payload_unknown(&self, t: &Transfer<'_>) -> Option<&'static str> {
+        let args = t.call.and_then(|c| self.calls[c].item).map(|i| i.args);
+        if t.payloads.iter().any(|r| !r.complete) {
+            let masked = args == Some(baton_record::span::Args::Masked);
+            return Some(if masked { "payload masked" } else { "payload cut off" });
+        }
+        if t.captured || !t.payloads.is_empty() {
+            return None;
+        }
+        Some(match (t.detection, t.call) {
+            ("agent_change", _) => "no transfer call is recorded",
+            (_, None) => "the transfer call is not recorded",
+            (_, Some(_)) => "content not captured",
+        })
     }
 
     /// The receiver's tool calls, its repeats, its first correct action, whether it began again.

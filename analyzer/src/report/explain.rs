@@ -8,7 +8,7 @@ use baton_record::schema::SpanColumns;
 use baton_record::span::{ItemKind, Speaker};
 
 use super::document::{Document, Section, Table};
-use super::{rfc3339, summary, text};
+use super::{rfc3339, text};
 use crate::evaluate::{Row, Rows};
 use crate::session::{Result, Session};
 
@@ -313,10 +313,11 @@ async fn transfer(session: &Session, r: &Row<'_>, id: &str) -> Result<Vec<String
             text::short(c.text("id").unwrap_or_default(), 60)
         ));
     }
-    for f in summary::faults(session, r, id).await? {
-        if !f.starts_with("lost constraint") {
-            lines.push(format!("after it: {f}"));
-        }
+    if let Some(n) = r.int("lost_tool_results").filter(|n| *n > 0) {
+        lines.push(format!("LOST: {n} results of tools called in the same turn reach no later message"));
+    }
+    if r.flag("retriage") == Some(true) {
+        lines.push("the receiver began again".to_owned());
     }
     let sql = "SELECT * FROM leaks WHERE handoff_id = $1 ORDER BY call, item";
     for l in Rows::new(&session.ask(sql, &[id]).await?)?.all() {
@@ -393,7 +394,7 @@ async fn view(session: &Session, r: &Row<'_>) -> Result<Vec<String>> {
                         || x.tokens.map_or("not kept".to_owned(), |n| format!("{n} tokens")),
                         |t| text::short(t, 120),
                     );
-                    format!("  {who}{name}: {said}")
+                    format!("- {who}{name}: {said}")
                 })
                 .collect();
             if s.log {
@@ -410,7 +411,7 @@ async fn view(session: &Session, r: &Row<'_>) -> Result<Vec<String>> {
     best.truncate(ITEMS);
     lines.append(&mut best);
     if more > 0 {
-        lines.push(format!("  and {more} more"));
+        lines.push(format!("- and {more} more"));
     }
     Ok(lines)
 }

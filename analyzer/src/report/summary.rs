@@ -246,7 +246,7 @@ async fn worst(session: &Session) -> Result<Option<Section>> {
 }
 
 /// What went wrong in one transfer, a sentence each.
-pub(super) async fn faults(session: &Session, handoff: &Row<'_>, id: &str) -> Result<Vec<String>> {
+async fn faults(session: &Session, handoff: &Row<'_>, id: &str) -> Result<Vec<String>> {
     let mut out = Vec::new();
     match handoff.text("outcome") {
         Some("accepted") | None => {}

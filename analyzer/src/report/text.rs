@@ -27,9 +27,10 @@ pub fn plain(text: &str) -> String {
     out
 }
 
-/// At most `limit` characters, with `…` for the rest.
+/// On one line and of at most `limit` characters, with `…` for the rest.
 pub fn short(text: &str, limit: usize) -> String {
-    let mut out: String = text.chars().take(limit).collect();
+    let mut out: String =
+        text.chars().take(limit).map(|c| if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c }).collect();
     if out.len() < text.len() {
         out.pop();
         out.push('…');
@@ -90,5 +91,6 @@ mod tests {
     fn long_text_is_cut_at_a_character() {
         assert_eq!(short("äöüß", 3), "äö…");
         assert_eq!(short("äöü", 3), "äöü");
+        assert_eq!(short("a\nb", 9), "a b");
     }
 }
