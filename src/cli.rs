@@ -32,6 +32,8 @@ pub(crate) enum Command {
     /// findings, spans.
     #[command(after_help = EXITS)]
     Sql(Sql),
+    /// Make up runs of agents whose truth is known, to measure speed and check numbers at scale.
+    Generate(Generate),
     /// List the measures, or show one with its SQL.
     Measures(Measures),
 }
@@ -94,6 +96,26 @@ pub(crate) struct Sql {
     /// Form of the answer.
     #[arg(long, value_enum, default_value_t = Rows::Table)]
     pub(crate) format: Rows,
+}
+
+/// `generate`.
+#[derive(Debug, Args)]
+pub(crate) struct Generate {
+    /// About how many spans; the last task is made whole.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub(crate) spans: u64,
+    /// The same seed makes the same spans.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Put them into this store, through the same reading as an import.
+    #[arg(long, value_name = "DIR", conflicts_with = "output")]
+    pub(crate) store: Option<PathBuf>,
+    /// Write them to this file as OTLP requests, each with its length in front.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write what is true of them to this file as JSON, in the names of the report.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) truth: Option<PathBuf>,
 }
 
 /// `measures`.

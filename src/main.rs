@@ -6,6 +6,7 @@
 mod cli;
 mod eval;
 mod explain;
+mod generate;
 mod import;
 mod measures;
 mod source;
@@ -45,6 +46,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Import(a) => import::run(&a, config),
         Command::Explain(a) => explain::run(&a, config),
         Command::Sql(a) => sql::run(&a, config),
+        Command::Generate(a) => generate::run(&a, config),
         Command::Measures(a) => measures::run(&a),
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Opened {
     pub(crate) session: Session,
     /// What could not be read.
     pub(crate) problems: Vec<Problem>,
-    /// Held until the end: the folders of an evaluation without a store.
+    /// Held until the end: the folder of an evaluation without a store.
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -49,15 +49,13 @@ impl Opened {
 pub(crate) async fn open(source: &Source, config: Config) -> Result<Opened> {
     if source.paths.is_empty() {
         let store: PathBuf = source.store.clone().unwrap_or_else(|| DEFAULT_STORE.into());
-        let session = Session::open(&store, &store.join("tables"), &config, Limits::default()).await?;
+        let session = Session::open(&store, &config, Limits::default()).await?;
         return Ok(Opened { session, problems: Vec::new(), _folder: None });
     }
     let folder = tempfile::Builder::new().prefix("baton-").tempdir()?;
-    let store_path = folder.path().join("store");
-    let mut store = Store::ephemeral(&store_path)?;
+    let mut store = Store::ephemeral(folder.path())?;
     let summary = read(&source.paths, &config, &mut store, false)?;
-    let session =
-        Session::open(&store_path, &folder.path().join("tables"), &config, Limits::default()).await?;
+    let session = Session::open(folder.path(), &config, Limits::default()).await?;
     Ok(Opened { session, problems: summary.problems, _folder: Some(folder) })
 }
 

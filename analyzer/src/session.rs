@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use baton_record::canonical::sha256_hex;
 use baton_record::config::Config;
 use baton_record::prints::PrintKey;
 use baton_record::schema;
@@ -32,7 +33,7 @@ use crate::tables;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no store.
-    #[error("{0}: no store here (no folder `spans`)")]
+    #[error("{}: no store here; name files to read, or fill a store with `baton import`", .0.display())]
     NoStore(PathBuf),
     /// A file of another layout.
     #[error("{path}: written in layout {found}, this version reads layout {}", schema::VERSION)]
@@ -99,11 +100,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens a store folder and assembles its tables into `tables`, a folder that this session may fill.
+    /// Opens a store folder. Its assembled tables are kept in it, under `tables/`, and used again as long as nothing changed:
+    /// neither the files of spans, nor the configuration, nor this program.
     ///
     /// # Errors
     /// Where there is no store, a file cannot be read, or the disk is full.
-    pub async fn open(store: &Path, tables: &Path, config: &Config, limits: Limits) -> Result<Self> {
+    pub async fn open(store: &Path, config: &Config, limits: Limits) -> Result<Self> {
         let spans = store.join("spans");
         if !spans.is_dir() {
             return Err(Error::NoStore(store.to_owned()));
@@ -113,7 +115,7 @@ impl Session {
             .build_arc()?;
         let mut settings =
             SessionConfig::new().with_target_partitions(limits.partitions).with_information_schema(true);
-        // Names and texts from traces keep their bytes; nothing is collected that a question does not ask for.
+        // Nothing is collected that a question does not ask for.
         settings.options_mut().execution.collect_statistics = false;
         settings.options_mut().execution.parquet.pushdown_filters = true;
         let ctx = SessionContext::new_with_config_rt(settings, runtime);
@@ -124,11 +126,44 @@ impl Session {
         for f in &files {
             check_layout(f)?;
         }
-        let s = Self { ctx, key, partitions: limits.partitions, files, tables: tables.to_owned() };
+        let tables = store.join("tables");
+        let s = Self { ctx, key, partitions: limits.partitions, files, tables };
         s.register_spans().await?;
-        s.assemble(config).await?;
+        let identity = s.identity(config);
+        let mark = s.tables.join("identity");
+        if fs::read_to_string(&mark).ok().as_deref() != Some(identity.as_str()) {
+            s.build(store, config, &identity).await?;
+        }
         s.register_tables().await?;
         Ok(s)
+    }
+
+    /// What the tables depend on.
+    fn identity(&self, config: &Config) -> String {
+        let mut parts = vec![schema::VERSION.to_owned(), config.identity.clone()];
+        // Another build of this program may assemble otherwise.
+        if let Ok(m) = std::env::current_exe().and_then(fs::metadata) {
+            let modified = m.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
+            parts.push(format!("{} {:?}", m.len(), modified));
+        }
+        // Names of files say their content.
+        parts.extend(self.files.iter().map(|f| f.display().to_string()));
+        sha256_hex(parts.join("\n").as_bytes())
+    }
+
+    /// Assembles into a folder beside the tables and puts it in their place when it is whole.
+    async fn build(&self, store: &Path, config: &Config, identity: &str) -> Result<()> {
+        let fresh = tempfile::Builder::new().prefix(".tables-").tempdir_in(store).map_err(io(store))?;
+        self.assemble(config, fresh.path()).await?;
+        let mark = fresh.path().join("identity");
+        fs::write(&mark, identity).map_err(io(&mark))?;
+        let old = tempfile::Builder::new().prefix(".tables-").tempdir_in(store).map_err(io(store))?;
+        match fs::rename(&self.tables, old.path().join("old")) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io(&self.tables)(e)),
+            _ => {}
+        }
+        let fresh = fresh.keep();
+        fs::rename(&fresh, &self.tables).map_err(io(&self.tables))
     }
 
     /// The query engine, with `spans` and all tables registered.
@@ -195,7 +230,7 @@ impl Session {
         Ok(grouping.finish())
     }
 
-    async fn assemble(&self, config: &Config) -> Result<()> {
+    async fn assemble(&self, config: &Config, out: &Path) -> Result<()> {
         let groups = self.groups().await?;
         let sql = if groups.is_empty() {
             format!("SELECT *, trace_id AS {TASK_KEY} FROM spans")
@@ -224,7 +259,7 @@ impl Session {
         let plan: Arc<dyn ExecutionPlan> = Arc::new(plan);
         for p in 0..n {
             let stream = plan.execute(p, self.ctx.task_ctx())?;
-            let dir = self.tables.clone();
+            let dir = out.to_owned();
             work.spawn(write_partition(stream, dir, p));
         }
         while let Some(done) = work.join_next().await {

@@ -229,9 +229,10 @@ fn write_file(dir: &Path, rows: &[Span]) -> Result<bool> {
     let mut w =
         ArrowWriter::try_new(BufWriter::new(temporary.as_file()), schema::schema(), Some(properties()))
             .map_err(parquet)?;
+    let mut encoder = schema::Encoder::default();
     for chunk in rows.chunks(8192) {
         let batch =
-            schema::encode(chunk).map_err(|e| Error::Parquet { path: path.clone(), source: e.into() })?;
+            encoder.encode(chunk).map_err(|e| Error::Parquet { path: path.clone(), source: e.into() })?;
         w.write(&batch).map_err(|source| Error::Parquet { path: path.clone(), source })?;
     }
     let mut inner = w.into_inner().map_err(|source| Error::Parquet { path: path.clone(), source })?;

@@ -125,6 +125,11 @@ pub struct Prints {
 }
 
 impl Prints {
+    /// True where there is nothing to compare.
+    pub fn is_empty(&self) -> bool {
+        self.shingles.is_empty() && self.idents.is_empty()
+    }
+
     /// True where the set of a text holds the given phrase: all its shingles, or its identifier.
     pub fn holds(view_shingles: &[u32], phrase: &[u32]) -> bool {
         !phrase.is_empty() && phrase.iter().all(|s| view_shingles.binary_search(s).is_ok())

@@ -19,6 +19,8 @@ pub(super) struct Bounce {
 struct Goal {
     stated: Option<i64>,
     shingles: Vec<u32>,
+    /// Identifiers and numbers in the payload.
+    idents: HashSet<u64>,
     known: bool,
     epoch: usize,
 }
@@ -52,6 +54,7 @@ pub(super) fn find(
                 .filter(|p| p.narrative || p.structured)
                 .flat_map(|p| unpack_u32(p.shingles))
                 .collect(),
+            idents: t.payloads.iter().flat_map(|p| unpack_u64(p.idents)).map(|h| h | 1).collect(),
             known: t.captured && t.payloads.iter().any(|p| !p.empty),
             epoch: turn_of(t.time).max(users_before(infs, &said, t.time)),
         })
@@ -91,7 +94,11 @@ pub(super) fn find(
             .map_or(accepted.len(), |p| n + 1 + p);
         let again = accepted[n + 1..until.max(n + 1)]
             .iter()
-            .position(|&m| agent(transfers[m].from_run) == to && same(&goals[m], &goals[k]))
+            .position(|&m| {
+                // A delegation passes a part on, unless it states the same goal.
+                let whole = transfers[m].mode != "return_to_caller" || goals[m].stated.is_some();
+                agent(transfers[m].from_run) == to && whole && same(&goals[m], &goals[k])
+            })
             .map(|p| n + 1 + p);
         if again.is_some() || redoes[k] {
             out.push(Bounce { back: k, again: again.map(|m| accepted[m]) });
@@ -114,6 +121,8 @@ fn same_delegated(a: &Goal, b: &Goal) -> bool {
     match (a.stated, b.stated) {
         (Some(x), Some(y)) => return x == y,
         _ if !a.known || !b.known => return false,
+        // One form of words about two things is two goals.
+        _ if !a.idents.is_empty() && !b.idents.is_empty() && a.idents != b.idents => return false,
         _ => {}
     }
     let (x, y): (HashSet<u32>, HashSet<u32>) =

@@ -1,6 +1,6 @@
 //! Tool calls, each once: the model's request, the tool's span and the result, joined.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use baton_record::names::{bare_tool_name, slug, transfer_name};
 use baton_record::schema::{ItemRef, PayloadRef};
@@ -381,13 +381,15 @@ fn from_span<'a>(g: &Graph<'a>, runs: &Runs<'a>, t: &ToolSpan<'a>) -> Call<'a> {
 /// Finds each call's result in later messages.
 fn answers<'a>(infs: &[Inference<'a>], calls: &mut [Call<'a>]) {
     let mut by_id: HashMap<&str, Vec<(usize, ItemRef<'a>)>> = HashMap::new();
+    // Equal results answer a call whose id no message knows, unless they bear the id of another call.
+    let ids: HashSet<&str> = calls.iter().filter_map(|c| c.call_id).collect();
     let mut by_hash: HashMap<i64, Vec<usize>> = HashMap::new();
     for (k, inf) in infs.iter().enumerate() {
         for item in inf.input.iter().chain(&inf.output).flatten().filter(|i| i.kind == ItemKind::Result) {
             if let Some(id) = item.call_id {
                 by_id.entry(id).or_default().push((k, *item));
             }
-            if let Some(h) = item.hash {
+            if let Some(h) = item.hash.filter(|_| item.call_id.is_none_or(|id| !ids.contains(id))) {
                 by_hash.entry(h).or_default().push(k);
             }
         }

@@ -216,23 +216,11 @@ pub(super) fn leaks(
     known_shingles.sort_unstable();
     let mut out = Vec::new();
     for (c, call) in calls.iter().enumerate() {
-        if Some(c) == t.call {
+        if Some(c) == t.call || call.order > t.time {
             continue;
         }
         // Its items in the sender's context, and whether all of them are gone from the receiver's.
-        let own: Vec<&ItemRef<'_>> = before
-            .iter()
-            .filter(|i| {
-                matches!(i.kind, ItemKind::Call | ItemKind::Result)
-                    && ((i.call_id.is_some() && i.call_id == call.call_id)
-                        || (i.kind == ItemKind::Call
-                            && i.hash.is_some()
-                            && i.hash == call.item.and_then(|x| x.hash))
-                        || (i.kind == ItemKind::Result
-                            && i.hash.is_some()
-                            && call.results.iter().any(|r| r.hash == i.hash)))
-            })
-            .collect();
+        let own: Vec<&ItemRef<'_>> = before.iter().filter(|i| belongs(i, call)).collect();
         let gone: Vec<&&ItemRef<'_>> = own.iter().filter(|i| !survives(i)).collect();
         if gone.is_empty() {
             continue;
@@ -265,6 +253,19 @@ pub(super) fn leaks(
         }
     }
     Ok(out)
+}
+
+/// Whether an item of a context is the request or the result of a call: by its id, and by content where one of the two has
+/// none.
+fn belongs(i: &ItemRef<'_>, call: &Call<'_>) -> bool {
+    if let (Some(a), Some(b)) = (i.call_id, call.call_id) {
+        return a == b && i.kind != ItemKind::Text;
+    }
+    match i.kind {
+        ItemKind::Call => i.hash.is_some() && i.hash == call.item.and_then(|x| x.hash),
+        ItemKind::Result => i.hash.is_some() && call.results.iter().any(|r| r.hash == i.hash),
+        _ => false,
+    }
 }
 
 /// What both texts hold, for people; only where content is kept.

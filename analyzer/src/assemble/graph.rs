@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use baton_record::schema::{ItemRef, PayloadRef, SpanRef};
+use baton_record::schema::{Contents, ItemRef, PayloadRef, SpanRef};
 use baton_record::span::{Args, ItemKind, Role, Source, Status, View};
 
 /// A span in the tree.
@@ -12,6 +12,8 @@ use baton_record::span::{Args, ItemKind, Role, Source, Status, View};
 pub(super) struct Node<'a> {
     pub s: &'a SpanRef<'a>,
     pub parent: Option<usize>,
+    /// Of spans that miss the same parent, the one that stands for all.
+    pub beside: Option<usize>,
     pub children: Vec<usize>,
     pub depth: u32,
     /// Start for ordering: never before the parent's. The raw one stays in `s`.
@@ -41,8 +43,8 @@ pub(super) struct Graph<'a> {
 /// How much a recording says; of two recordings of one span the fuller one is kept.
 fn fullness(s: &SpanRef<'_>) -> (bool, usize, usize, Option<i64>) {
     let items = |i: &Option<Vec<ItemRef<'_>>>| i.as_ref().map_or(0, |v| v.len() + 1);
-    let text = s.input.iter().chain(&s.output).flatten().filter(|i| i.text.is_some()).count();
-    (s.end.is_some(), items(&s.input) + items(&s.output) + s.payloads.len(), text, s.end)
+    let hashed = s.input.iter().chain(&s.output).flatten().filter(|i| i.hash.is_some()).count();
+    (s.end.is_some(), items(&s.input) + items(&s.output) + s.payloads.len(), hashed, s.end)
 }
 
 /// A fixed order between two recordings of one span, whatever order they arrived in.
@@ -86,17 +88,24 @@ impl<'a> Graph<'a> {
             }
         }
         let mut g = Self { conflicts, ..Self::default() };
+        let contents = Contents::of(rows);
+        let filled = |items: &Option<Vec<ItemRef<'a>>>| {
+            let mut items = items.clone();
+            contents.fill(items.as_deref_mut().unwrap_or_default());
+            items
+        };
         g.nodes = winners
             .into_iter()
             .map(|s| Node {
                 s,
                 parent: None,
+                beside: None,
                 children: Vec::new(),
                 depth: 0,
                 start: s.start.unwrap_or(i64::MIN),
                 end: s.end,
-                input: s.input.clone(),
-                output: s.output.clone(),
+                input: filled(&s.input),
+                output: filled(&s.output),
                 payloads: s.payloads.clone(),
                 view: s.view,
                 error: s.status == Status::Error,
@@ -104,12 +113,13 @@ impl<'a> Graph<'a> {
             })
             .collect();
         g.link(&by_id);
-        g.join_logs(logs, &by_id);
+        g.join_logs(logs, &by_id, &contents);
         g
     }
 
     fn link(&mut self, by_id: &HashMap<(&str, &str), usize>) {
         let n = self.nodes.len();
+        let mut orphans: Vec<usize> = Vec::new();
         for i in 0..n {
             let s = self.nodes[i].s;
             if let Some(p) = s.parent_id {
@@ -117,7 +127,10 @@ impl<'a> Graph<'a> {
                     Some(&p) if p != i => self.nodes[i].parent = Some(p),
                     Some(_) => self.partial = Some("a span is its own parent"),
                     None if s.remote_parent => {}
-                    None => self.partial = Some("a parent span is missing"),
+                    None => {
+                        self.partial = Some("a parent span is missing");
+                        orphans.push(i);
+                    }
                 }
             }
             if s.end.is_none()
@@ -152,6 +165,7 @@ impl<'a> Graph<'a> {
             }
             path.into_iter().for_each(|p| state[p] = 2);
         }
+        self.adopt(&orphans);
         for i in 0..n {
             if let Some(p) = self.nodes[i].parent {
                 self.nodes[p].children.push(i);
@@ -178,6 +192,42 @@ impl<'a> Graph<'a> {
         }
     }
 
+    /// A span whose parent is missing hangs on the root of its trace, where there is one; else it stands beside those that
+    /// miss the same parent.
+    fn adopt(&mut self, orphans: &[usize]) {
+        if orphans.is_empty() {
+            return;
+        }
+        let mut roots: HashMap<&str, Option<usize>> = HashMap::new();
+        for (i, n) in self.nodes.iter().enumerate().filter(|(_, n)| n.s.parent_id.is_none()) {
+            // Of several roots none is known to be the one.
+            roots.entry(n.s.trace_id).and_modify(|r| *r = None).or_insert(Some(i));
+        }
+        let mut first: HashMap<(&str, Option<&str>), usize> = HashMap::new();
+        for &i in orphans {
+            let s = self.nodes[i].s;
+            match roots.get(s.trace_id) {
+                Some(&Some(r)) => self.nodes[i].parent = Some(r),
+                _ => {
+                    let e = first.entry((s.trace_id, s.parent_id)).or_insert(i);
+                    if s.span_id < self.nodes[*e].s.span_id {
+                        *e = i;
+                    }
+                }
+            }
+        }
+        for &i in orphans {
+            let s = self.nodes[i].s;
+            self.nodes[i].beside = first.get(&(s.trace_id, s.parent_id)).copied();
+        }
+    }
+
+    /// The outermost span above a node; spans that miss the same parent have one in common.
+    pub(super) fn outermost(&self, i: usize) -> usize {
+        let root = self.ancestors(i).last().unwrap_or(i);
+        self.nodes[root].beside.unwrap_or(root)
+    }
+
     /// The place of a node in any list: by start, parents first, then by ids.
     fn key(&self, i: usize) -> (i64, u32, Option<i64>, &'a str, &'a str) {
         let n = &self.nodes[i];
@@ -185,7 +235,12 @@ impl<'a> Graph<'a> {
     }
 
     /// Log records carry messages, arguments and judgements that the span lacks.
-    fn join_logs(&mut self, mut logs: Vec<&'a SpanRef<'a>>, by_id: &HashMap<(&str, &str), usize>) {
+    fn join_logs(
+        &mut self,
+        mut logs: Vec<&'a SpanRef<'a>>,
+        by_id: &HashMap<(&str, &str), usize>,
+        contents: &Contents<'a>,
+    ) {
         if logs.is_empty() {
             return;
         }
@@ -262,6 +317,9 @@ impl<'a> Graph<'a> {
         for n in &mut self.nodes {
             if let Some(i) = n.input.as_mut() {
                 i.sort_by_key(|x| x.kind != ItemKind::Instructions);
+            }
+            for items in [&mut n.input, &mut n.output] {
+                contents.fill(items.as_deref_mut().unwrap_or_default());
             }
         }
     }

@@ -349,7 +349,7 @@ impl<'a> Builder<'_, 'a> {
             let Some(agent) = self.declared[i] else { continue };
             let s = slug(agent);
             let scope =
-                if let Context::None(_) = around { Context::None(self.trace_root(i)) } else { around };
+                if let Context::None(_) = around { Context::None(self.g.outermost(i)) } else { around };
             let r = match current.get(&scope) {
                 Some((r, cs)) if *cs == s => *r,
                 _ => {
@@ -369,10 +369,6 @@ impl<'a> Builder<'_, 'a> {
         }
     }
 
-    fn trace_root(&self, i: usize) -> usize {
-        self.g.ancestors(i).last().unwrap_or(i)
-    }
-
     /// Activities without any agent: model calls that belong together by instructions and history, and the tools they ask for.
     fn place_unowned(&mut self, infs: &[Inference<'a>]) {
         if self.unowned.is_empty() {
@@ -381,7 +377,7 @@ impl<'a> Builder<'_, 'a> {
         let unowned = std::mem::take(&mut self.unowned);
         let scope_of = |b: &Self, c: Context, i: usize| match c {
             Context::Workflow(w) => Some(w),
-            _ => Some(b.trace_root(i)),
+            _ => Some(b.g.outermost(i)),
         };
         let by_node: HashMap<usize, usize> = infs.iter().enumerate().map(|(k, f)| (f.node, k)).collect();
         let mut calls: Vec<(usize, usize)> = Vec::new(); // (inference, scope)

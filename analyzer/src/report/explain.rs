@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use baton_record::contract::REQUIRED;
-use baton_record::schema::SpanColumns;
+use baton_record::schema::{Contents, ItemRef, SpanColumns, SpanRef};
 use baton_record::span::{ItemKind, Speaker};
 
 use super::document::{Document, Section, Table};
@@ -367,41 +367,20 @@ async fn view(session: &Session, r: &Row<'_>) -> Result<Vec<String>> {
         n("duplicate_items")
     )];
     let (Some(trace), Some(span)) = (r.text("view_trace"), r.text("view_span")) else { return Ok(lines) };
-    let batches = session
-        .ask("SELECT * FROM spans WHERE trace_id = $1 AND span_id = $2 ORDER BY start", &[trace, span])
-        .await?;
+    let batches = session.ask("SELECT * FROM spans WHERE trace_id = $1 ORDER BY start", &[trace]).await?;
+    let columns = batches.iter().map(SpanColumns::new).collect::<Result<Vec<_>, _>>()?;
+    let rows: Vec<SpanRef<'_>> = columns.iter().flat_map(|c| (0..c.len()).map(|i| c.span(i))).collect();
+    let contents = Contents::of(&rows);
     // Messages stand on the span, or in log records beside it.
     let (mut best, mut logs): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-    for b in &batches {
-        let columns = SpanColumns::new(b)?;
-        for i in 0..columns.len() {
-            let s = columns.span(i);
-            let items: Vec<String> = s
-                .input
-                .iter()
-                .flatten()
-                .map(|x| {
-                    let who = match (x.kind, x.speaker) {
-                        (ItemKind::Instructions, _) => "instructions",
-                        (ItemKind::Call, _) => "call",
-                        (ItemKind::Result, _) => "result",
-                        (_, Speaker::User) => "user",
-                        (_, Speaker::Assistant) => "assistant",
-                        _ => "text",
-                    };
-                    let name = x.name.map(|n| format!(" {}", text::short(n, 40))).unwrap_or_default();
-                    let said = x.text.map_or_else(
-                        || x.tokens.map_or("not kept".to_owned(), |n| format!("{n} tokens")),
-                        |t| text::short(t, 120),
-                    );
-                    format!("- {who}{name}: {said}")
-                })
-                .collect();
-            if s.log {
-                logs.extend(items);
-            } else if items.len() > best.len() {
-                best = items;
-            }
+    for s in rows.iter().filter(|s| s.span_id == span) {
+        let mut items = s.input.clone().unwrap_or_default();
+        contents.fill(&mut items);
+        let lines = items.iter().map(line);
+        if s.log {
+            logs.extend(lines);
+        } else if items.len() > best.len() {
+            best = lines.collect();
         }
     }
     if best.is_empty() {
@@ -414,4 +393,23 @@ async fn view(session: &Session, r: &Row<'_>) -> Result<Vec<String>> {
         lines.push(format!("- and {more} more"));
     }
     Ok(lines)
+}
+
+/// One item of a view.
+fn line(x: &ItemRef<'_>) -> String {
+    let who = match (x.kind, x.speaker) {
+        (ItemKind::Instructions, _) => "instructions",
+        (ItemKind::Call, _) => "call",
+        (ItemKind::Result, _) => "result",
+        (_, Speaker::User) => "user",
+        (_, Speaker::Assistant) => "assistant",
+        _ => "text",
+    };
+    let name = x.name.map(|n| format!(" {}", text::short(n, 40))).unwrap_or_default();
+    let said = match (x.text, x.tokens) {
+        (Some(t), _) => text::short(t, 120),
+        (None, Some(n)) => format!("{n} tokens"),
+        (None, None) => "not kept".to_owned(),
+    };
+    format!("- {who}{name}: {said}")
 }

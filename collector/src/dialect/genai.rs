@@ -167,22 +167,35 @@ pub(super) fn usage(raw: &Raw<'_>, span: &mut Span) {
     span.finish = a.strings("gen_ai.response.finish_reasons").last().map(|f| common::finish(f));
 }
 
-/// Values that several attributes share as their exact length were cut by a limit.
+/// Values of one length that is a limit exporters are set to: the rest of them is gone. Two values of any other length
+/// are a coincidence, three are not.
 pub(super) fn apply_lengths(raw: &Raw<'_>, span: &mut Span) {
-    let mut longest: (usize, Option<&str>, bool) = (0, None, false);
+    let mut longest = 0;
+    let mut values: Vec<&str> = Vec::new();
     for (_, v) in raw.attrs.iter() {
         if let Any::StringValue(s) = v {
-            let n = s.len();
-            match n.cmp(&longest.0) {
-                std::cmp::Ordering::Greater => longest = (n, Some(s), false),
-                std::cmp::Ordering::Equal if longest.1.is_some_and(|l| l != s) => longest.2 = true,
-                _ => {}
+            let n = s.chars().count();
+            if n > longest {
+                longest = n;
+                values.clear();
+            }
+            if n == longest && !values.contains(&s.as_str()) {
+                values.push(s);
             }
         }
     }
-    if longest.2 && longest.0 >= 64 {
+    if longest >= 64 && (values.len() >= 3 || (values.len() == 2 && is_length_limit(longest))) {
         span.view.cut = true;
     }
+}
+
+/// Lengths that attribute limits are set to.
+fn is_length_limit(n: usize) -> bool {
+    n.is_power_of_two()
+        || (n + 1).is_power_of_two()
+        || (n >= 100 && n % 100 == 0)
+        || n % 1024 == 0
+        || n == 250
 }
 
 fn read_tool(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {

@@ -1,0 +1,57 @@
+//! End to end, through the binary and through the libraries as the binary uses them.
+//!
+//! | module | what it shows |
+//! |---|---|
+//! | `cases` | recorded runs and small faults give what is to be expected of them; a case is a folder |
+//! | `golden` | what people read: reports, stories, errors |
+//! | `store` | importing, keeping, asking |
+//! | `order` | neither order, nor splitting, nor repetition, nor the content mode changes a report |
+//! | `hostile` | no input makes it panic, hang or grow |
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod cases;
+mod golden;
+mod hostile;
+mod order;
+mod store;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The binary, in the root folder of the project.
+fn baton(args: &[&str]) -> Command {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_baton"));
+    c.args(args).current_dir(root());
+    c
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn run(args: &[&str]) -> Output {
+    baton(args).output().expect("the binary runs")
+}
+
+fn stdout(o: &Output) -> String {
+    String::from_utf8(o.stdout.clone()).expect("output is UTF-8")
+}
+
+fn stderr(o: &Output) -> String {
+    String::from_utf8(o.stderr.clone()).expect("output is UTF-8")
+}
+
+/// All files below a folder, sorted.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut out = Vec::new();
+    for e in std::fs::read_dir(dir).expect("a folder").flatten() {
+        if e.path().is_dir() {
+            out.extend(files(&e.path()));
+        } else {
+            out.push(e.path());
+        }
+    }
+    out.sort();
+    out
+}
