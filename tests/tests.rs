@@ -3,6 +3,7 @@
 //! | module | what it shows |
 //! |---|---|
 //! | `cases` | recorded runs and small faults give what is to be expected of them; a case is a folder |
+//! | `docs` | what the READMEs say is what the code says |
 //! | `golden` | what people read: reports, stories, errors |
 //! | `store` | importing, keeping, asking |
 //! | `order` | neither order, nor splitting, nor repetition, nor the content mode changes a report |
@@ -11,6 +12,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod cases;
+mod docs;
 mod golden;
 mod hostile;
 mod order;

@@ -1,210 +1,338 @@
 //! Which traces are one task (METRICS.md section 1, task): joined by `baton.task.id`, else by the root's conversation.
 //! A trace with nothing but recordings of model calls that stand in another trace goes with that one.
+//!
+//! Reads a few columns of every file. Files are sorted by trace, so a trace that stands in one file alone and is a task
+//! alone needs no sorting later; [`Groups::apart`] lists the others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 
-use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::array::{Array, AsArray, RecordBatch, StringViewArray};
 use datafusion::arrow::datatypes::TimestampNanosecondType;
+use datafusion::parquet::arrow::ProjectionMask;
+use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use siphasher::sip128::{Hasher128, SipHasher13};
 
-/// What of `spans` the grouping reads; see [`Grouping::add`].
-pub const SQL: &str = "SELECT trace_id, span_id, parent_id IS NULL AS root, role, conversation_id, task_id, response_id, start \
-                       FROM spans WHERE record = 'span' AND (parent_id IS NULL OR conversation_id IS NOT NULL OR task_id IS NOT NULL \
-                       OR response_id IS NOT NULL OR role IN ('agent', 'tool', 'handoff', 'workflow'))";
+use crate::session::{Error, Result};
 
-#[derive(Default)]
+/// A trace id as a number; one of another form as its hash.
+pub fn trace_key(id: &str) -> u128 {
+    if id.len() == 32
+        && let Ok(n) = u128::from_str_radix(id, 16)
+    {
+        return n;
+    }
+    name_key(id)
+}
+
+fn name_key(name: &str) -> u128 {
+    let mut h = SipHasher13::new();
+    h.write(name.as_bytes());
+    h.finish128().as_u128()
+}
+
+/// The text of a trace id.
+pub fn trace_text(key: u128) -> String {
+    format!("{key:032x}")
+}
+
+/// What decides about a trace. Times first, so that the earliest wins; what follows only decides between equal times, in
+/// whatever order the rows come.
+#[derive(Debug, Clone, Default)]
 struct Trace {
-    id: String,
-    /// The earliest root: its start, id, whether it is of an agent or model, and its conversation.
-    root: Option<(i64, String, bool, Option<String>)>,
-    /// The earliest span with a conversation.
-    other: Option<(i64, String, String)>,
-    task_ids: Vec<String>,
+    /// The earliest root: start, conversation, whether it is of an agent or model.
+    root: Option<(i64, Option<u128>, bool)>,
+    /// The earliest span with a conversation: start, conversation.
+    other: Option<(i64, u128)>,
+    task_ids: Vec<u128>,
     /// It shows agents, tools or workflows, not only model calls.
     shows_more: bool,
-    responses: Vec<u64>,
-    unknown_response: bool,
+    inferences: bool,
+    files: u32,
 }
 
-/// Collects traces and joins them.
-#[derive(Default)]
-pub struct Grouping {
-    by_id: HashMap<String, usize>,
-    traces: Vec<Trace>,
+fn earliest<T: Ord + Copy>(slot: &mut Option<T>, new: T) {
+    *slot = Some(slot.map_or(new, |old| old.min(new)));
 }
 
-fn hash(s: &str) -> u64 {
-    let mut h = DefaultHasher::new();
-    s.hash(&mut h);
-    h.finish()
+impl Trace {
+    fn add(&mut self, other: &Trace) {
+        other.root.iter().for_each(|r| earliest(&mut self.root, *r));
+        other.other.iter().for_each(|r| earliest(&mut self.other, *r));
+        for t in &other.task_ids {
+            if !self.task_ids.contains(t) {
+                self.task_ids.push(*t);
+            }
+        }
+        self.shows_more |= other.shows_more;
+        self.inferences |= other.inferences;
+        self.files += other.files;
+    }
+
+    /// The conversation of the root. Where the root is no agent's (a web server's span), that of the first span that has
+    /// one. A nested agent's own conversation opens no task.
+    fn conversation(&self) -> Option<u128> {
+        match self.root {
+            Some((_, own, true)) => own,
+            Some((_, Some(own), false)) => Some(own),
+            _ => self.other.map(|(_, c)| c),
+        }
+    }
+
+    fn only_inferences(&self) -> bool {
+        self.inferences && !self.shows_more
+    }
 }
 
-impl Grouping {
-    /// Takes a batch of [`SQL`].
-    pub fn add(&mut self, batch: &RecordBatch) {
-        let text = |name: &str| {
-            batch
-                .column_by_name(name)
-                .map(|c| {
-                    datafusion::arrow::compute::cast(c, &datafusion::arrow::datatypes::DataType::Utf8View)
-                })
-                .and_then(Result::ok)
-        };
-        let (Some(trace), Some(span), Some(role), Some(conversation), Some(task), Some(response)) = (
-            text("trace_id"),
-            text("span_id"),
-            text("role"),
-            text("conversation_id"),
-            text("task_id"),
-            text("response_id"),
+/// Which traces belong together.
+#[derive(Debug, Default)]
+pub struct Groups {
+    /// Traces whose task has another key than their own id, with that key, as texts and sorted.
+    pub keys: Vec<(String, String)>,
+    /// Traces that cannot be assembled file by file: of several files, or of one task with another trace.
+    pub apart: HashSet<u128>,
+}
+
+/// Reads what decides of all files, on `threads` threads.
+///
+/// # Errors
+/// Where a file cannot be read.
+pub fn groups(files: &[PathBuf], threads: usize) -> Result<Groups> {
+    let mut traces: HashMap<u128, Trace> = HashMap::new();
+    for part in in_parallel(files, threads, traces_of)? {
+        for (id, t) in part {
+            traces.entry(id).or_default().add(&t);
+        }
+    }
+    let suspects: HashSet<u128> =
+        traces.iter().filter(|(_, t)| t.only_inferences()).map(|(id, _)| *id).collect();
+    let doubles = if suspects.is_empty() { Vec::new() } else { doubles(files, threads, &suspects, &traces)? };
+    Ok(join(traces, &doubles))
+}
+
+fn in_parallel<T: Send>(
+    files: &[PathBuf],
+    threads: usize,
+    f: impl Fn(&Path) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let chunk = files.len().div_ceil(threads.max(1)).max(1);
+    std::thread::scope(|s| {
+        let workers: Vec<_> = files
+            .chunks(chunk)
+            .map(|part| s.spawn(|| part.iter().map(|p| f(p)).collect::<Result<Vec<T>>>()))
+            .collect();
+        let mut out = Vec::new();
+        for w in workers {
+            out.extend(w.join().map_err(|_| Error::Worker)??);
+        }
+        Ok(out)
+    })
+}
+
+/// Batches of some columns of a file.
+fn scan(path: &Path, columns: &[&str], mut each: impl FnMut(&RecordBatch)) -> Result<()> {
+    let file = File::open(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file)?;
+    let mask = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
+    for batch in builder.with_projection(mask).with_batch_size(16 * 1024).build()? {
+        each(&batch?);
+    }
+    Ok(())
+}
+
+fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringViewArray> {
+    batch.column_by_name(name)?.as_string_view_opt()
+}
+
+/// The traces of one file.
+fn traces_of(path: &Path) -> Result<Vec<(u128, Trace)>> {
+    let mut out: Vec<(u128, Trace)> = Vec::new();
+    let mut last = String::new();
+    let columns = ["trace_id", "parent_id", "record", "start", "role", "conversation_id", "task_id"];
+    scan(path, &columns, |batch| {
+        let (Some(trace), Some(parent), Some(record), Some(role), Some(conversation), Some(task)) = (
+            text(batch, "trace_id"),
+            text(batch, "parent_id"),
+            text(batch, "record"),
+            text(batch, "role"),
+            text(batch, "conversation_id"),
+            text(batch, "task_id"),
         ) else {
             return;
         };
-        let (Some(root), Some(start)) = (batch.column_by_name("root"), batch.column_by_name("start")) else {
-            return;
-        };
-        let (trace, span, role, conversation, task, response) = (
-            trace.as_string_view(),
-            span.as_string_view(),
-            role.as_string_view(),
-            conversation.as_string_view(),
-            task.as_string_view(),
-            response.as_string_view(),
-        );
-        let (root, start) = (root.as_boolean(), start.as_primitive::<TimestampNanosecondType>());
-        let opt = |a: &datafusion::arrow::array::StringViewArray, i: usize| {
-            a.is_valid(i).then(|| a.value(i).to_owned())
-        };
+        let start =
+            batch.column_by_name("start").and_then(|c| c.as_primitive_opt::<TimestampNanosecondType>());
         for i in 0..batch.num_rows() {
             let id = trace.value(i);
-            let k = match self.by_id.get(id) {
-                Some(k) => *k,
-                None => {
-                    self.by_id.insert(id.to_owned(), self.traces.len());
-                    self.traces.push(Trace { id: id.to_owned(), ..Trace::default() });
-                    self.traces.len() - 1
-                }
-            };
-            let t = &mut self.traces[k];
-            let at = if start.is_valid(i) { start.value(i) } else { i64::MAX };
-            let kind = role.value(i);
-            let conv = opt(conversation, i);
-            if root.value(i)
-                && t.root.as_ref().is_none_or(|(s, id, ..)| (at, span.value(i)) < (*s, id.as_str()))
-            {
-                t.root = Some((at, span.value(i).to_owned(), kind != "other", conv.clone()));
+            if out.is_empty() || id != last {
+                id.clone_into(&mut last);
+                out.push((trace_key(id), Trace { files: 1, ..Trace::default() }));
             }
-            if let Some(c) = conv
-                && t.other.as_ref().is_none_or(|(s, id, _)| (at, span.value(i)) < (*s, id.as_str()))
-            {
-                t.other = Some((at, span.value(i).to_owned(), c));
+            let Some((_, t)) = out.last_mut() else { continue };
+            if record.value(i) != "span" {
+                continue;
             }
-            if let Some(x) = opt(task, i)
-                && !t.task_ids.contains(&x)
-            {
-                t.task_ids.push(x);
-            }
-            match kind {
+            let role = role.value(i);
+            match role {
                 "agent" | "tool" | "handoff" | "workflow" => t.shows_more = true,
-                "inference" => match opt(response, i) {
-                    Some(r) => t.responses.push(hash(&r)),
-                    None => t.unknown_response = true,
-                },
+                "inference" => t.inferences = true,
                 _ => {}
             }
-        }
-    }
-
-    /// The traces whose task has another key than their own id, with that key: the smallest trace id of the task.
-    pub fn finish(self) -> Vec<(String, String)> {
-        let n = self.traces.len();
-        let mut parent: Vec<usize> = (0..n).collect();
-        let mut first: HashMap<(u8, &str), usize> = HashMap::new();
-        for (k, t) in self.traces.iter().enumerate() {
-            for id in &t.task_ids {
-                match first.get(&(0, id.as_str())) {
-                    Some(&o) => union(&mut parent, o, k),
-                    None => {
-                        first.insert((0, id), k);
-                    }
-                }
+            let at = start.filter(|s| s.is_valid(i)).map_or(i64::MAX, |s| s.value(i));
+            let conversation = conversation.is_valid(i).then(|| name_key(conversation.value(i)));
+            if parent.is_null(i) {
+                earliest(&mut t.root, (at, conversation, role != "other"));
             }
-            if !t.task_ids.is_empty() {
-                continue;
-            }
-            // The conversation of the root. Where the root is no agent's (a web server's span), that of the first span that has
-            // one. A nested agent's own conversation opens no task.
-            let conversation = match &t.root {
-                Some((_, _, true, c)) => c.as_deref(),
-                Some((_, _, false, Some(c))) => Some(c.as_str()),
-                _ => t.other.as_ref().map(|(_, _, c)| c.as_str()),
-            };
             if let Some(c) = conversation {
-                match first.get(&(1, c)) {
-                    Some(&o) => union(&mut parent, o, k),
-                    None => {
-                        first.insert((1, c), k);
+                earliest(&mut t.other, (at, c));
+            }
+            if task.is_valid(i) {
+                let id = name_key(task.value(i));
+                if !t.task_ids.contains(&id) {
+                    t.task_ids.push(id);
+                }
+            }
+        }
+    })?;
+    // Rows of one trace stand together in our files; of another writer's they may not.
+    out.sort_by_key(|(id, _)| *id);
+    out.dedup_by(|b, a| {
+        let same = a.0 == b.0;
+        if same {
+            b.1.files = 0;
+            a.1.add(&b.1);
+            a.1.files = 2;
+        }
+        same
+    });
+    Ok(out)
+}
+
+/// Traces of nothing but model calls that all stand in other traces, each with those traces.
+fn doubles(
+    files: &[PathBuf],
+    threads: usize,
+    suspects: &HashSet<u128>,
+    traces: &HashMap<u128, Trace>,
+) -> Result<Vec<(u128, u128)>> {
+    let response = |id: &str| {
+        let mut h = DefaultHasher::new();
+        id.hash(&mut h);
+        h.finish()
+    };
+    let calls = |path: &Path, keep: &dyn Fn(u128, Option<u64>) -> bool| {
+        let mut out: Vec<(u128, Option<u64>)> = Vec::new();
+        scan(path, &["trace_id", "record", "role", "response_id"], |batch| {
+            let (Some(trace), Some(record), Some(role), Some(id)) = (
+                text(batch, "trace_id"),
+                text(batch, "record"),
+                text(batch, "role"),
+                text(batch, "response_id"),
+            ) else {
+                return;
+            };
+            for i in 0..batch.num_rows() {
+                if record.value(i) == "span" && role.value(i) == "inference" {
+                    let (t, r) = (trace_key(trace.value(i)), id.is_valid(i).then(|| response(id.value(i))));
+                    if keep(t, r) {
+                        out.push((t, r));
                     }
                 }
             }
-        }
-        let mut by_response: HashMap<u64, Vec<usize>> = HashMap::new();
-        for (k, t) in self.traces.iter().enumerate() {
-            for r in &t.responses {
-                let v = by_response.entry(*r).or_default();
-                if v.last() != Some(&k) {
-                    v.push(k);
-                }
-            }
-        }
-        for (k, t) in self.traces.iter().enumerate() {
-            if t.shows_more || t.unknown_response || t.responses.is_empty() {
-                continue;
-            }
-            let others: Vec<Option<usize>> = t
-                .responses
-                .iter()
-                .map(|r| {
-                    by_response.get(r).and_then(|v| {
-                        v.iter().copied().filter(|o| *o != k).max_by_key(|o| self.traces[*o].shows_more)
-                    })
-                })
-                .collect();
-            if others.iter().all(Option::is_some) {
-                others.into_iter().flatten().for_each(|o| union(&mut parent, o, k));
-            }
-        }
-        let mut key: HashMap<usize, &str> = HashMap::new();
-        let mut size: HashMap<usize, usize> = HashMap::new();
-        for k in 0..n {
-            let r = find(&mut parent, k);
-            *size.entry(r).or_default() += 1;
-            let e = key.entry(r).or_insert(&self.traces[k].id);
-            if self.traces[k].id.as_str() < *e {
-                *e = &self.traces[k].id;
-            }
-        }
-        let mut out: Vec<(String, String)> = Vec::new();
-        for k in 0..n {
-            let r = find(&mut parent, k);
-            if size[&r] > 1 && key[&r] != self.traces[k].id {
-                out.push((self.traces[k].id.clone(), key[&r].to_owned()));
-            }
-        }
-        out.sort();
-        out
+        })?;
+        Ok(out)
+    };
+    let asked: Vec<(u128, Option<u64>)> =
+        in_parallel(files, threads, |p| calls(p, &|t, _| suspects.contains(&t)))?
+            .into_iter()
+            .flatten()
+            .collect();
+    // A call without an id could be any.
+    let unknown: HashSet<u128> = asked.iter().filter(|(_, r)| r.is_none()).map(|(t, _)| *t).collect();
+    let wanted: HashSet<u64> = asked.iter().filter_map(|(_, r)| *r).collect();
+    let mut found: HashMap<u64, Vec<u128>> = HashMap::new();
+    for (t, r) in in_parallel(files, threads, |p| calls(p, &|_, r| r.is_some_and(|r| wanted.contains(&r))))?
+        .into_iter()
+        .flatten()
+    {
+        found.entry(r.unwrap_or_default()).or_default().push(t);
     }
+    for v in found.values_mut() {
+        // Those that show more first, then by id.
+        v.sort_by_key(|t| (!traces.get(t).is_some_and(|x| x.shows_more), *t));
+        v.dedup();
+    }
+    let mut by_trace: HashMap<u128, Vec<Option<u128>>> = HashMap::new();
+    for (t, r) in &asked {
+        let other = r.and_then(|r| found.get(&r)).and_then(|v| v.iter().copied().find(|o| o != t));
+        by_trace.entry(*t).or_default().push(other);
+    }
+    let mut out: Vec<(u128, u128)> = by_trace
+        .into_iter()
+        .filter(|(t, others)| !unknown.contains(t) && others.iter().all(Option::is_some))
+        .flat_map(|(t, others)| others.into_iter().flatten().map(move |o| (t, o)))
+        .collect();
+    out.sort_unstable();
+    out.dedup();
+    Ok(out)
 }
 
-fn find(parent: &mut [usize], mut k: usize) -> usize {
-    while parent[k] != k {
-        parent[k] = parent[parent[k]];
-        k = parent[k];
+fn join(traces: HashMap<u128, Trace>, doubles: &[(u128, u128)]) -> Groups {
+    let mut parent: HashMap<u128, u128> = HashMap::new();
+    let mut first: HashMap<(bool, u128), u128> = HashMap::new();
+    let mut together = |parent: &mut HashMap<u128, u128>, name: (bool, u128), t: u128| {
+        let f = *first.entry(name).or_insert(t);
+        if f != t {
+            union(parent, f, t);
+        }
+    };
+    for (id, t) in &traces {
+        for task in &t.task_ids {
+            together(&mut parent, (true, *task), *id);
+        }
+        if let Some(c) = t.conversation().filter(|_| t.task_ids.is_empty()) {
+            together(&mut parent, (false, c), *id);
+        }
     }
-    k
+    for (a, b) in doubles {
+        union(&mut parent, *a, *b);
+    }
+    // The key of a task is its smallest trace, so it does not depend on the order of joining.
+    let joined: Vec<u128> = parent.keys().copied().collect();
+    let mut smallest: HashMap<u128, u128> = HashMap::new();
+    for &t in &joined {
+        let e = smallest.entry(find(&mut parent, t)).or_insert(t);
+        *e = (*e).min(t);
+    }
+    let mut out = Groups::default();
+    for &t in &joined {
+        out.apart.insert(t);
+        let key = smallest[&find(&mut parent, t)];
+        if key != t {
+            out.keys.push((trace_text(t), trace_text(key)));
+        }
+    }
+    out.keys.sort();
+    out.apart.extend(traces.iter().filter(|(_, t)| t.files > 1).map(|(id, _)| *id));
+    out
 }
 
-fn union(parent: &mut [usize], a: usize, b: usize) {
+/// The representative of a trace; one that is not in the map stands for itself.
+fn find(parent: &mut HashMap<u128, u128>, t: u128) -> u128 {
+    let mut root = t;
+    while let Some(&p) = parent.get(&root).filter(|p| **p != root) {
+        root = p;
+    }
+    let mut at = t;
+    while let Some(p) = parent.insert(at, root).filter(|p| *p != at && at != root) {
+        at = p;
+    }
+    root
+}
+
+fn union(parent: &mut HashMap<u128, u128>, a: u128, b: u128) {
     let (a, b) = (find(parent, a), find(parent, b));
-    parent[a.max(b)] = a.min(b);
+    parent.insert(a.max(b), a.min(b));
 }

@@ -1,13 +1,16 @@
 //! Assembly as an operator of a DataFusion plan.
 //!
 //! ```text
-//! scan spans -> join with the task of each trace -> hash partition by task -> sort by task -> AssembleExec
+//! scan of files, each sorted by trace                                                     -> AssembleExec by `trace_id`
+//! scan -> traces that stand apart -> task of each trace -> hash partition -> sort by task -> AssembleExec by `task_key`
 //! ```
 //!
-//! The operator needs its input partitioned and sorted by `task_key` and holds the rows of one task at a time. It gives
+//! Nearly every task is one trace in one file: it is assembled as the file is read. Only tasks of several files or traces are
+//! partitioned and sorted. The operator needs the rows of one key together and holds the rows of one task at a time. It gives
 //! batches of one row whose columns are the lists of rows of each table, in the order of [`tables::all`]: no row
 //! is copied when they are taken apart.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -34,6 +37,7 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 
 use crate::assemble::{Rules, assemble};
+use crate::group::trace_key;
 use crate::tables::{self, Tables};
 
 /// The column that groups rows of one task.
@@ -47,6 +51,10 @@ const FLUSH: usize = 16 * 1024;
 pub struct AssembleExec {
     input: Arc<dyn ExecutionPlan>,
     rules: Arc<Rules>,
+    /// The column whose equal values are one task.
+    key: &'static str,
+    /// Traces that are left out: they are assembled elsewhere.
+    skip: Arc<HashSet<u128>>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
 }
@@ -62,8 +70,12 @@ fn output_schema() -> SchemaRef {
 }
 
 impl AssembleExec {
-    /// The operator over an input that meets its requirements.
-    pub fn new(input: Arc<dyn ExecutionPlan>, rules: Arc<Rules>) -> Self {
+    fn new(
+        input: Arc<dyn ExecutionPlan>,
+        rules: Arc<Rules>,
+        key: &'static str,
+        skip: Arc<HashSet<u128>>,
+    ) -> Self {
         let schema = output_schema();
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema.clone()),
@@ -71,14 +83,19 @@ impl AssembleExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Self { input, rules, schema, properties: Arc::new(properties) }
+        Self { input, rules, key, skip, schema, properties: Arc::new(properties) }
     }
 
-    /// Puts partitioning and sorting in front, as far as they are needed, and the operator on top.
+    /// Over a scan in which the rows of a trace stand together: every trace is a task, except those in `skip`.
+    pub fn by_trace(input: Arc<dyn ExecutionPlan>, rules: Arc<Rules>, skip: HashSet<u128>) -> Self {
+        Self::new(input, rules, "trace_id", Arc::new(skip))
+    }
+
+    /// Over rows with a column [`TASK_KEY`] in any order: puts partitioning and sorting in front.
     ///
     /// # Errors
-    /// Where the input has no column `task_key`.
-    pub fn over(input: Arc<dyn ExecutionPlan>, partitions: usize, rules: Arc<Rules>) -> Result<Self> {
+    /// Where the input has no such column.
+    pub fn by_task(input: Arc<dyn ExecutionPlan>, partitions: usize, rules: Arc<Rules>) -> Result<Self> {
         let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new_with_schema(TASK_KEY, &input.schema())?);
         let parted: Arc<dyn ExecutionPlan> = Arc::new(RepartitionExec::try_new(
             input,
@@ -88,7 +105,7 @@ impl AssembleExec {
             return Err(DataFusionError::Internal("no ordering".to_owned()));
         };
         let sorted = SortExec::new(ordering, parted).with_preserve_partitioning(true);
-        Ok(Self::new(Arc::new(sorted), rules))
+        Ok(Self::new(Arc::new(sorted), rules, TASK_KEY, Arc::default()))
     }
 }
 
@@ -112,11 +129,14 @@ impl ExecutionPlan for AssembleExec {
     }
 
     fn input_distribution_requirements(&self) -> InputDistributionRequirements {
-        let key = Column::new_with_schema(TASK_KEY, &self.input.schema())
-            .map(|c| Arc::new(c) as Arc<dyn PhysicalExpr>);
-        InputDistributionRequirements::new(vec![
-            key.map_or(Distribution::SinglePartition, |k| Distribution::KeyPartitioned(vec![k])),
-        ])
+        // Of a scan by trace each file is read by one stream, which no expression can say.
+        let need = if self.key == TASK_KEY {
+            let key = Column::new_with_schema(TASK_KEY, &self.input.schema());
+            key.map_or(Distribution::SinglePartition, |k| Distribution::KeyPartitioned(vec![Arc::new(k)]))
+        } else {
+            Distribution::UnspecifiedDistribution
+        };
+        InputDistributionRequirements::new(vec![need])
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
@@ -138,7 +158,7 @@ impl ExecutionPlan for AssembleExec {
         let child = children
             .pop()
             .ok_or_else(|| DataFusionError::Internal("AssembleExec has one child".to_owned()))?;
-        Ok(Arc::new(Self::new(child, self.rules.clone())))
+        Ok(Arc::new(Self::new(child, self.rules.clone(), self.key, self.skip.clone())))
     }
 
     fn with_new_children(
@@ -153,6 +173,8 @@ impl ExecutionPlan for AssembleExec {
         let state = State {
             input,
             rules: self.rules.clone(),
+            key: self.key,
+            skip: self.skip.clone(),
             schema: self.schema.clone(),
             pending: Vec::new(),
             tables: Tables::default(),
@@ -175,6 +197,8 @@ impl ExecutionPlan for AssembleExec {
 struct State {
     input: SendableRecordBatchStream,
     rules: Arc<Rules>,
+    key: &'static str,
+    skip: Arc<HashSet<u128>>,
     schema: SchemaRef,
     /// Rows of the task that is not complete yet.
     pending: Vec<RecordBatch>,
@@ -205,12 +229,12 @@ impl State {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        let keys = keys(&batch)?;
+        let keys = keys(&batch, self.key)?;
         let n = batch.num_rows();
         let mut from = 0;
         // Does the first task of the batch go on from the one before?
         if let Some(last) = self.pending.last() {
-            let before = self::keys(last)?;
+            let before = self::keys(last, self.key)?;
             if before.value(before.len() - 1) != keys.value(0) {
                 self.complete()?;
             }
@@ -220,14 +244,18 @@ impl State {
             if i < n && keys.value(i) == keys.value(from) {
                 continue;
             }
+            if !self.skip.is_empty() && self.skip.contains(&trace_key(keys.value(from))) {
+                from = i;
+                continue;
+            }
             if i == n {
                 self.pending.push(batch.slice(from, n - from));
-            } else if from == 0 && !self.pending.is_empty() {
+            } else if !self.pending.is_empty() {
                 self.pending.push(batch.slice(0, i));
                 self.complete()?;
             } else {
                 let rows: Vec<SpanRef<'_>> = (from..i).map(|r| cols.span(r)).collect();
-                assemble(&self.rules, &rows, &mut self.tables);
+                assemble(&self.rules, rows, &mut self.tables);
             }
             from = i;
         }
@@ -240,7 +268,7 @@ impl State {
         let batch = if parts.len() == 1 { first.clone() } else { concat_batches(&first.schema(), &parts)? };
         let cols = SpanColumns::new(&batch)?;
         let rows: Vec<SpanRef<'_>> = (0..cols.len()).map(|r| cols.span(r)).collect();
-        assemble(&self.rules, &rows, &mut self.tables);
+        assemble(&self.rules, rows, &mut self.tables);
         Ok(())
     }
 
@@ -264,10 +292,8 @@ impl State {
     }
 }
 
-fn keys(batch: &RecordBatch) -> Result<datafusion::arrow::array::StringViewArray> {
-    let c = batch
-        .column_by_name(TASK_KEY)
-        .ok_or_else(|| DataFusionError::Internal(format!("no column {TASK_KEY}")))?;
+fn keys(batch: &RecordBatch, key: &str) -> Result<datafusion::arrow::array::StringViewArray> {
+    let c = batch.column_by_name(key).ok_or_else(|| DataFusionError::Internal(format!("no column {key}")))?;
     let c = datafusion::arrow::compute::cast(c, &DataType::Utf8View)?;
     Ok(c.as_string_view().clone())
 }

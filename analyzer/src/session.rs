@@ -15,17 +15,19 @@ use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::functions::core::expr_fn::coalesce;
+use datafusion::logical_expr::JoinType;
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::basic::{Compression, ZstdLevel};
 use datafusion::parquet::file::properties::WriterProperties;
 use datafusion::parquet::file::reader::FileReader;
 use datafusion::parquet::file::serialized_reader::SerializedFileReader;
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, SessionContext};
-use futures::StreamExt;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::prelude::{Expr, ParquetReadOptions, SQLOptions, SessionConfig, SessionContext, col, lit};
+use futures::{Stream, StreamExt};
 
 use crate::assemble::Rules;
-use crate::group::{self, Grouping};
+use crate::group::{self, Groups, trace_text};
 use crate::plan::{AssembleExec, TASK_KEY, rows_of};
 use crate::tables;
 
@@ -51,6 +53,9 @@ pub enum Error {
         /// What it said.
         source: std::io::Error,
     },
+    /// A thread ended without its result (a defect).
+    #[error("a worker ended without its result")]
+    Worker,
     /// The engine failed, or the question is wrong.
     #[error("{}", .0.strip_backtrace())]
     Engine(Box<DataFusionError>),
@@ -213,60 +218,81 @@ impl Session {
                 .register_table("spans", Arc::new(MemTable::try_new(schema::schema(), vec![vec![empty]])?))?;
             return Ok(());
         }
-        let paths: Vec<String> = self.files.iter().map(|f| f.display().to_string()).collect();
         let fields = schema::schema();
-        let df = self.ctx.read_parquet(paths, ParquetReadOptions::default().schema(&fields)).await?;
+        let df = self.ctx.read_parquet(self.paths(), ParquetReadOptions::default().schema(&fields)).await?;
         self.ctx.register_table("spans", df.into_view())?;
         Ok(())
     }
 
-    /// The task of each trace that is not a task of its own.
-    async fn groups(&self) -> Result<Vec<(String, String)>> {
-        let mut grouping = Grouping::default();
-        let mut stream = self.ctx.sql(group::SQL).await?.execute_stream().await?;
-        while let Some(batch) = stream.next().await {
-            grouping.add(&batch?);
+    async fn assemble(&self, config: &Config, out: &Path) -> Result<()> {
+        let (files, threads) = (self.files.clone(), self.partitions);
+        let groups = tokio::task::spawn_blocking(move || group::groups(&files, threads))
+            .await
+            .map_err(|_| Error::Worker)??;
+        let rules = Arc::new(Rules::new(config, self.key));
+        let apart = self.apart(&groups).await?;
+        if !self.files.is_empty() {
+            let plan = AssembleExec::by_trace(self.scan().await?, rules.clone(), groups.apart);
+            self.write(Arc::new(plan), out, 0).await?;
         }
-        Ok(grouping.finish())
+        // Also without rows: every table then has a file.
+        if let Some(input) = apart {
+            let plan = AssembleExec::by_task(input, self.partitions, rules)?;
+            self.write(Arc::new(plan), out, 1).await?;
+        } else {
+            write_tables(futures::stream::empty().boxed(), out.to_owned(), "empty".to_owned()).await?;
+        }
+        Ok(())
     }
 
-    async fn assemble(&self, config: &Config, out: &Path) -> Result<()> {
-        let groups = self.groups().await?;
-        let sql = if groups.is_empty() {
-            format!("SELECT *, trace_id AS {TASK_KEY} FROM spans")
-        } else {
-            let (traces, keys): (StringViewArray, StringViewArray) = (
-                groups.iter().map(|(t, _)| Some(t.as_str())).collect(),
-                groups.iter().map(|(_, k)| Some(k.as_str())).collect(),
-            );
-            let fields = Arc::new(Schema::new(vec![
-                Field::new("grouped_trace", DataType::Utf8View, false),
-                Field::new("grouped_key", DataType::Utf8View, false),
-            ]));
-            let batch =
-                RecordBatch::try_new(fields.clone(), vec![Arc::new(traces) as ArrayRef, Arc::new(keys)])?;
-            self.ctx
-                .register_table("trace_groups", Arc::new(MemTable::try_new(fields, vec![vec![batch]])?))?;
-            format!(
-                "SELECT s.*, COALESCE(g.grouped_key, s.trace_id) AS {TASK_KEY} FROM spans s LEFT JOIN trace_groups g ON g.grouped_trace = s.trace_id"
-            )
-        };
-        let input = self.ctx.sql(&sql).await?.create_physical_plan().await?;
-        let rules = Arc::new(Rules::new(config, self.key));
-        let plan = AssembleExec::over(input, self.partitions, rules)?;
-        let n = self.partitions.max(1);
+    /// All files, each read from its start to its end by one stream.
+    async fn scan(&self) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut settings = self.ctx.copied_config();
+        settings.options_mut().optimizer.repartition_file_scans = false;
+        let ctx = SessionContext::new_with_config_rt(settings, self.ctx.runtime_env());
+        let fields = schema::schema();
+        let frame = ctx.read_parquet(self.paths(), ParquetReadOptions::default().schema(&fields)).await?;
+        Ok(frame.create_physical_plan().await?)
+    }
+
+    /// The rows of traces that stand apart, with the key of their task.
+    async fn apart(&self, groups: &Groups) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        if groups.apart.is_empty() {
+            return Ok(None);
+        }
+        let ids: Vec<Expr> = groups.apart.iter().map(|t| lit(trace_text(*t))).collect();
+        let rows = self.ctx.table("spans").await?.filter(col("trace_id").in_list(ids, false))?;
+        let own = rows.with_column(TASK_KEY, col("trace_id"))?;
+        if groups.keys.is_empty() {
+            return Ok(Some(own.create_physical_plan().await?));
+        }
+        let text = |name: &str| Field::new(name, DataType::Utf8View, false);
+        let fields = Arc::new(Schema::new(vec![text("grouped_trace"), text("grouped_key")]));
+        let traces: StringViewArray = groups.keys.iter().map(|(t, _)| Some(t.as_str())).collect();
+        let keys: StringViewArray = groups.keys.iter().map(|(_, k)| Some(k.as_str())).collect();
+        let batch = RecordBatch::try_new(fields, vec![Arc::new(traces) as ArrayRef, Arc::new(keys)])?;
+        let groups = self.ctx.read_batch(batch)?;
+        let joined = own
+            .join(groups, JoinType::Left, &["trace_id"], &["grouped_trace"], None)?
+            .with_column(TASK_KEY, coalesce(vec![col("grouped_key"), col(TASK_KEY)]))?;
+        Ok(Some(joined.create_physical_plan().await?))
+    }
+
+    /// Runs an assembly, a file per table and partition.
+    async fn write(&self, plan: Arc<dyn ExecutionPlan>, out: &Path, pass: usize) -> Result<()> {
         let mut work = tokio::task::JoinSet::new();
-        let plan: Arc<dyn ExecutionPlan> = Arc::new(plan);
-        for p in 0..n {
+        for p in 0..plan.output_partitioning().partition_count() {
             let stream = plan.execute(p, self.ctx.task_ctx())?;
-            let dir = out.to_owned();
-            work.spawn(write_partition(stream, dir, p));
+            work.spawn(write_tables(stream, out.to_owned(), format!("{pass}-{p:04}")));
         }
         while let Some(done) = work.join_next().await {
-            done.map_err(|e| DataFusionError::Execution(e.to_string()))??;
+            done.map_err(|_| Error::Worker)??;
         }
-        let _ = self.ctx.deregister_table("trace_groups");
         Ok(())
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.files.iter().map(|f| f.display().to_string()).collect()
     }
 
     async fn register_tables(&self) -> Result<()> {
@@ -329,16 +355,16 @@ fn check_layout(path: &Path) -> Result<()> {
 }
 
 /// Writes the rows of one partition, a file per table; a table without rows gets an empty file.
-async fn write_partition(
-    mut stream: datafusion::execution::SendableRecordBatchStream,
+async fn write_tables(
+    mut stream: impl Stream<Item = Result<RecordBatch, DataFusionError>> + Unpin,
     dir: PathBuf,
-    partition: usize,
+    name: String,
 ) -> Result<()> {
     let mut writers = Vec::new();
-    for (name, fields) in tables::all() {
-        let folder = dir.join(name);
+    for (table, fields) in tables::all() {
+        let folder = dir.join(table);
         fs::create_dir_all(&folder).map_err(io(&folder))?;
-        let path = folder.join(format!("{partition:05}.parquet"));
+        let path = folder.join(format!("{name}.parquet"));
         let file = fs::File::create(&path).map_err(io(&path))?;
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! <store>/key                                        secret of the fingerprints, 32 hex digits, mode 0600
-//! <store>/spans/date=YYYY-MM-DD/hour=HH/<id>.parquet rows, by start time in UTC; date=unknown without one
+//! <store>/spans/date=YYYY-MM-DD/hour=HH/<id>.parquet rows, by the first start of their trace in UTC; date=unknown without
 //! ```
 //!
 //! Always: a file appears whole under its final name (temporary name, sync, rename, sync of the folder) or
 //! not at all. `<id>` is the start of the SHA-256 of the file's bytes, so the same rows make the same file and writing
-//! them twice changes nothing. Names from traces never become path parts. Within a file rows are sorted by trace and start.
+//! them twice changes nothing. Names from traces never become path parts. Within a file rows are sorted by trace and start,
+//! and a trace is in one file where it can be.
 //! Limits: one file holds at most [`MAX_ROWS`] rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ use sha2::{Digest, Sha256};
 
 /// Rows of one file at most; also what is held in memory before a file is written.
 pub const MAX_ROWS: usize = 100_000;
+/// Of so many rows held, those of the last one part may belong to traces that go on.
+const RECENT: usize = 20;
 /// Bytes of kept text and fingerprints held in memory before a file is written, roughly.
 const MAX_HELD: usize = 192 << 20;
 
@@ -115,7 +118,22 @@ impl Store {
     pub fn push(&mut self, row: Span) -> Result<()> {
         self.held += weight(&row);
         self.rows.push(row);
-        if self.rows.len() >= MAX_ROWS || self.held >= MAX_HELD { self.flush() } else { Ok(()) }
+        if self.rows.len() >= MAX_ROWS || self.held >= MAX_HELD { self.spill() } else { Ok(()) }
+    }
+
+    /// Writes the traces that seem to have ended. Those that rows came for just now are held on, so that a trace is in one file
+    /// where it can be; what is held on is at most half.
+    fn spill(&mut self) -> Result<()> {
+        let n = self.rows.len();
+        let recent: HashSet<&str> = self.rows[n - n / RECENT..].iter().map(|r| r.trace_id.as_str()).collect();
+        let open: Vec<bool> = self.rows.iter().map(|r| recent.contains(r.trace_id.as_str())).collect();
+        let kept = if open.iter().filter(|o| **o).count() > n / 2 { vec![false; n] } else { open };
+        let mut kept = kept.into_iter();
+        let (held_on, ended): (Vec<Span>, Vec<Span>) =
+            std::mem::take(&mut self.rows).into_iter().partition(|_| kept.next() == Some(true));
+        self.held = held_on.iter().map(weight).sum();
+        self.rows = held_on;
+        self.write(ended)
     }
 
     /// Writes what is held.
@@ -123,13 +141,23 @@ impl Store {
     /// # Errors
     /// Where a file cannot be written.
     pub fn flush(&mut self) -> Result<()> {
-        let mut parts: BTreeMap<String, Vec<Span>> = BTreeMap::new();
-        for row in std::mem::take(&mut self.rows) {
-            parts.entry(partition(row.start)).or_default().push(row);
-        }
         self.held = 0;
-        for (part, mut rows) in parts {
-            rows.sort_by(|a, b| (&a.trace_id, a.start, &a.span_id).cmp(&(&b.trace_id, b.start, &b.span_id)));
+        let rows = std::mem::take(&mut self.rows);
+        self.write(rows)
+    }
+
+    fn write(&mut self, mut rows: Vec<Span>) -> Result<()> {
+        rows.sort_by(|a, b| (&a.trace_id, a.start, &a.span_id).cmp(&(&b.trace_id, b.start, &b.span_id)));
+        // The first start of a trace decides for all of its rows.
+        let folders: Vec<String> = rows
+            .chunk_by(|a, b| a.trace_id == b.trace_id)
+            .flat_map(|t| std::iter::repeat_n(partition(t.iter().find_map(|r| r.start)), t.len()))
+            .collect();
+        let mut parts: BTreeMap<String, Vec<Span>> = BTreeMap::new();
+        for (row, folder) in rows.into_iter().zip(folders) {
+            parts.entry(folder).or_default().push(row);
+        }
+        for (part, rows) in parts {
             self.files_written += usize::from(write_file(&self.root.join("spans").join(part), &rows)?);
         }
         Ok(())
@@ -201,7 +229,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
 fn properties() -> WriterProperties {
     let mut p = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).unwrap_or_default()))
-        .set_max_row_group_row_count(Some(32 * 1024))
+        .set_max_row_group_row_count(Some(MAX_ROWS))
         // Statistics serve to skip by trace and time; on the rest they only cost space.
         .set_statistics_enabled(EnabledStatistics::None)
         .set_key_value_metadata(Some(vec![KeyValue::new(

@@ -2,14 +2,32 @@
 //!
 //! Names are data. They are compared by slug and shown as they came.
 
+use std::borrow::Cow;
+
 /// The comparable form of a name: lower case, and every run of other characters than letters
 /// and digits is one `_` (METRICS.md section 1, confidence: case, spaces, `_` and `-` do not matter).
 ///
 /// Letters of every script count, so look-alike names of two scripts stay two names.
 pub fn slug(name: &str) -> String {
+    slug_of(name).into_owned()
+}
+
+/// [`slug`] without a copy where the name is one already, as the names of most tools are.
+pub fn slug_of(name: &str) -> Cow<'_, str> {
+    let b = name.as_bytes();
+    let plain = |i: usize| match b[i] {
+        b'a'..=b'z' | b'0'..=b'9' => true,
+        b'_' => i > 0 && b[i - 1] != b'_' && i + 1 < b.len(),
+        _ => false,
+    };
+    if !b.is_empty() && (0..b.len()).all(plain) {
+        return Cow::Borrowed(name);
+    }
     let mut out = String::with_capacity(name.len());
     for c in name.chars() {
-        if c.is_alphanumeric() {
+        if c.is_ascii_alphanumeric() {
+            out.push(c.to_ascii_lowercase());
+        } else if c.is_alphanumeric() {
             out.extend(c.to_lowercase());
         } else if !out.is_empty() && !out.ends_with('_') {
             out.push('_');
@@ -20,16 +38,21 @@ pub fn slug(name: &str) -> String {
     }
     if out.is_empty() {
         // A name of signs only (or an empty one) is still a name of its own.
-        return name.trim().to_owned();
+        return Cow::Borrowed(name.trim());
     }
-    out
+    Cow::Owned(out)
+}
+
+/// True where two names have one slug.
+pub fn same_name(a: &str, b: &str) -> bool {
+    a == b || slug_of(a) == slug_of(b)
 }
 
 /// True for names that instrumentations put where they know none
 /// ("OpenAI Agent", "LangGraph", "Agent Workflow").
 pub fn is_placeholder_agent(name: &str) -> bool {
     matches!(
-        slug(name).as_str(),
+        slug_of(name).as_ref(),
         "" | "openai_agent"
             | "langgraph"
             | "agent_workflow"
@@ -44,7 +67,7 @@ pub fn is_placeholder_agent(name: &str) -> bool {
 /// True for a receiver that is a person and not an agent.
 pub fn is_human(name: &str) -> bool {
     matches!(
-        slug(name).as_str(),
+        slug_of(name).as_ref(),
         "user"
             | "human"
             | "customer"
@@ -95,7 +118,7 @@ impl TransferName {
 
 /// Reads a tool's name. `None`: the name does not look like a transfer.
 pub fn transfer_name(tool: &str) -> Option<TransferName> {
-    let s = slug(bare_tool_name(tool));
+    let s = slug_of(bare_tool_name(tool));
     let rest = |prefixes: &[&str]| {
         prefixes.iter().find_map(|p| s.strip_prefix(p).filter(|r| !r.is_empty()).map(str::to_owned))
     };
@@ -105,7 +128,7 @@ pub fn transfer_name(tool: &str) -> Option<TransferName> {
     if let Some(t) = rest(&["transfer_to_", "handoff_to_", "hand_off_to_", "handover_to_", "hand_over_to_"]) {
         return Some(if t == "agent" { TransferName::ToArgument } else { TransferName::To(t) });
     }
-    match s.as_str() {
+    match s.as_ref() {
         "transfer_to" | "transfer_agent" | "agent_transfer" | "handoff" | "handoff_to" | "agent_handoff" => {
             return Some(TransferName::ToArgument);
         }
@@ -132,7 +155,7 @@ pub fn transfer_name(tool: &str) -> Option<TransferName> {
 /// (METRICS.md section 1, payload).
 pub fn is_routing_argument(key: &str) -> bool {
     matches!(
-        slug(key).as_str(),
+        slug_of(key).as_ref(),
         "agent"
             | "agent_name"
             | "agentname"
@@ -167,7 +190,7 @@ pub fn is_routing_argument(key: &str) -> bool {
 /// Technical switches of delegation tools: neither routing nor payload.
 pub fn is_switch_argument(key: &str) -> bool {
     matches!(
-        slug(key).as_str(),
+        slug_of(key).as_ref(),
         "run_in_background" | "background" | "resume" | "model" | "isolation" | "mode" | "max_turns" | "name"
     )
 }
@@ -192,7 +215,7 @@ pub fn bare_tool_name(tool: &str) -> &str {
 /// Pseudo tools by which a framework lets the model give its final answer. They do no work.
 pub fn is_final_answer_tool(tool: &str) -> bool {
     matches!(
-        slug(tool).as_str(),
+        slug_of(tool).as_ref(),
         "final_result"
             | "final_answer"
             | "final_output"

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use baton_record::names::{bare_tool_name, slug, transfer_name};
+use baton_record::names::{bare_tool_name, same_name, slug, transfer_name};
 use baton_record::schema::{ItemRef, PayloadRef};
 use baton_record::span::{Args, ItemKind, Role, Source};
 
@@ -34,6 +34,11 @@ pub(super) struct Call<'a> {
     /// A later message holds its result.
     pub answered: bool,
     pub payloads: Vec<PayloadRef<'a>>,
+}
+
+/// True where two names mean one tool, whatever server offers it.
+pub(super) fn same_tool(a: &str, b: &str) -> bool {
+    a == b || same_name(bare_tool_name(a), bare_tool_name(b))
 }
 
 /// A tool span with the spans that record it again.
@@ -84,10 +89,10 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
             payloads: n.payloads.clone(),
             used: false,
         };
-        let again = n.s.call_id.and_then(|c| by_id.get(&(n.s.trace_id, c)).copied()).filter(|k| {
-            slug(bare_tool_name(name))
-                == slug(bare_tool_name(g.nodes[out[*k].node].s.tool.unwrap_or_default()))
-        });
+        let again =
+            n.s.call_id
+                .and_then(|c| by_id.get(&(n.s.trace_id, c)).copied())
+                .filter(|k| same_tool(name, g.nodes[out[*k].node].s.tool.unwrap_or_default()));
         let again = again.or_else(|| same_call(g, &out, i, name));
         match again {
             Some(k) => absorb(g, &mut out[k], t),
@@ -117,11 +122,10 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
 fn same_call<'a>(g: &Graph<'a>, out: &[ToolSpan<'a>], i: usize, name: &str) -> Option<usize> {
     let s = g.nodes[i].s;
     let (start, end) = (s.start?, s.end?);
-    let bare = slug(bare_tool_name(name));
     let mut best: Option<(i64, usize)> = None;
     for (k, t) in out.iter().enumerate() {
         let o = g.nodes[t.node].s;
-        if o.scope == s.scope || t.used || !o.tool.is_some_and(|x| slug(bare_tool_name(x)) == bare) {
+        if o.scope == s.scope || t.used || !o.tool.is_some_and(|x| same_tool(x, name)) {
             continue;
         }
         if s.call_id.is_some() && o.call_id.is_some() && s.call_id != o.call_id {
@@ -268,7 +272,7 @@ fn join<'a>(
         for t in spans.iter_mut().filter(|t| !t.used) {
             let n = &g.nodes[t.node];
             let run = runs.of_node[t.node];
-            let bare = slug(bare_tool_name(n.s.tool.unwrap_or_default()));
+            let tool = n.s.tool.unwrap_or_default();
             let fits = |c: &Call<'a>| {
                 if c.node.is_some() {
                     return false;
@@ -282,7 +286,7 @@ fn join<'a>(
                 }
                 let before = c.inference.is_none_or(|k| infs[k].start <= n.start);
                 before
-                    && slug(bare_tool_name(c.name)) == bare
+                    && same_tool(c.name, tool)
                     && (run == c.run || run.is_none() || c.run.is_none())
                     && args_fit(c.item.as_ref(), t.item.as_ref())
             };

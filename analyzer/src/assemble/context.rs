@@ -44,10 +44,9 @@ pub(super) fn view_unknown(inf: Option<&Inference<'_>>) -> Option<&'static str> 
 }
 
 /// The sender's context: input and output of its model call.
-fn before_items<'a>(f: &Inference<'a>) -> Option<Vec<ItemRef<'a>>> {
-    let mut v = f.input.clone()?;
-    v.extend(f.output.as_ref()?.iter().filter(|i| i.kind != ItemKind::Instructions));
-    Some(v)
+fn before_items<'f, 'a>(f: &'f Inference<'a>) -> Option<Vec<&'f ItemRef<'a>>> {
+    let (input, output) = (f.input.as_ref()?, f.output.as_ref()?);
+    Some(input.iter().chain(output.iter().filter(|i| i.kind != ItemKind::Instructions)).collect())
 }
 
 /// Compares both sides of a transfer.
@@ -63,19 +62,22 @@ pub(super) fn compare(infs: &[Inference<'_>], t: &Transfer<'_>, receiver: Option
     if before.is_none() && c.before_unknown.is_none() {
         c.before_unknown = Some("the sender's output is not captured");
     }
-    let after = receiver.filter(|_| c.after_unknown.is_none()).and_then(|f| f.input.as_ref());
-    let tokens = |v: &[ItemRef<'_>]| v.iter().map(|i| i.tokens.map(i64::from)).sum::<Option<i64>>();
+    let after: Option<Vec<&ItemRef<'_>>> = receiver
+        .filter(|_| c.after_unknown.is_none())
+        .and_then(|f| f.input.as_ref())
+        .map(|v| v.iter().collect());
+    let tokens = |v: &[&ItemRef<'_>]| v.iter().map(|i| i.tokens.map(i64::from)).sum::<Option<i64>>();
     if let Some(b) = &before {
         c.items_before = Some(b.len() as i64);
         c.tokens_before = tokens(b);
     }
-    if let Some(a) = after {
+    if let Some(a) = &after {
         c.items_after = Some(a.len() as i64);
         c.tokens_after = tokens(a);
         c.retold = Some(a.iter().filter(|i| i.retold).count() as i64);
         c.duplicates = duplicates(a);
     }
-    if let (Some(b), Some(a)) = (&before, after)
+    if let (Some(b), Some(a)) = (&before, &after)
         && b.iter().chain(a).all(|i| i.hash.is_some())
     {
         let common = common(b, a);
@@ -100,7 +102,7 @@ pub(super) fn compare(infs: &[Inference<'_>], t: &Transfer<'_>, receiver: Option
 }
 
 /// Items that stand on both sides. One that is blanked in place does not.
-fn common(b: &[ItemRef<'_>], a: &[ItemRef<'_>]) -> i64 {
+fn common(b: &[&ItemRef<'_>], a: &[&ItemRef<'_>]) -> i64 {
     let mut left: HashMap<(ItemKind2, Option<i64>), i64> = HashMap::new();
     for i in b.iter().filter(|i| !i.blanked) {
         *left.entry((ItemKind2::of(i), i.hash)).or_default() += 1;
@@ -134,7 +136,7 @@ impl ItemKind2 {
 }
 
 /// Extra copies of an earlier item. Two calls of one form with two ids are two calls, and so are their results.
-fn duplicates(a: &[ItemRef<'_>]) -> Option<i64> {
+fn duplicates(a: &[&ItemRef<'_>]) -> Option<i64> {
     let mut n = 0;
     for (k, i) in a.iter().enumerate() {
         i.hash?;
@@ -198,7 +200,7 @@ pub(super) fn leaks(
         known_idents.extend(unpack_u64(idents));
         known_shingles.extend(unpack_u32(shingles));
     };
-    for i in before.iter().chain(after).filter(|i| {
+    for i in before.iter().copied().chain(after).filter(|i| {
         (i.kind == ItemKind::Text && i.speaker == Speaker::User && !i.retold)
             || (i.kind != ItemKind::Text
                 && !i.blanked
@@ -220,7 +222,7 @@ pub(super) fn leaks(
             continue;
         }
         // Its items in the sender's context, and whether all of them are gone from the receiver's.
-        let own: Vec<&ItemRef<'_>> = before.iter().filter(|i| belongs(i, call)).collect();
+        let own: Vec<&ItemRef<'_>> = before.iter().copied().filter(|i| belongs(i, call)).collect();
         let gone: Vec<&&ItemRef<'_>> = own.iter().filter(|i| !survives(i)).collect();
         if gone.is_empty() {
             continue;

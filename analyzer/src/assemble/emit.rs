@@ -1,10 +1,11 @@
 //! From what was found to rows.
 
 use std::collections::HashMap;
+use std::hash::Hasher;
 
-use baton_record::canonical::sha256_hex;
 use baton_record::constraint::set_hash;
 use baton_record::contract::{REQUIRED, field_names};
+use siphasher::sip::SipHasher13;
 
 use super::constraints::At;
 use super::judge::Task;
@@ -14,17 +15,6 @@ use crate::tables::{
 };
 
 impl Task<'_> {
-    pub(super) fn call_key(&self, c: usize) -> String {
-        let call = &self.calls[c];
-        let (n, pos) = match (call.node, call.inference) {
-            (Some(n), _) => (n, String::new()),
-            (None, Some(k)) => (self.infs[k].node, format!("{}/{}", call.call_id.unwrap_or_default(), c)),
-            (None, None) => (0, c.to_string()),
-        };
-        let s = self.g.nodes[n].s;
-        short(&[s.trace_id, s.span_id, call.name, &pos])
-    }
-
     fn outcome(&self, c: usize) -> &'static str {
         if self.calls[c].error {
             "error"
@@ -35,16 +25,6 @@ impl Task<'_> {
         }
     }
 
-    fn run_key(&self, r: usize) -> String {
-        let s = self.g.nodes[self.runs.runs[r].root].s;
-        short(&["run", s.trace_id, s.span_id])
-    }
-
-    fn inference_key(&self, k: usize) -> String {
-        let s = self.g.nodes[self.infs[k].node].s;
-        short(&["inference", s.trace_id, s.span_id])
-    }
-
     pub(super) fn agent(&self, r: Option<usize>) -> Option<String> {
         let r = r?;
         self.runs.runs[r]
@@ -53,39 +33,47 @@ impl Task<'_> {
             .or_else(|| self.transfers.iter().find(|t| t.to_run == Some(r)).and_then(|t| t.to_name.clone()))
     }
 
-    fn handoff_keys(&self) -> Vec<String> {
+    fn keys(&self) -> Keys {
+        let span = |n: usize| (self.g.nodes[n].s.trace_id, self.g.nodes[n].s.span_id);
+        let of = |kind: &str, n: usize| short(&[kind, span(n).0, span(n).1]);
+        let calls = self.calls.iter().enumerate().map(|(c, call)| {
+            let (n, place) = match (call.node, call.inference) {
+                (Some(n), _) => (n, String::new()),
+                (None, Some(k)) => (self.infs[k].node, format!("{}/{c}", call.call_id.unwrap_or_default())),
+                (None, None) => (0, c.to_string()),
+            };
+            short(&[span(n).0, span(n).1, call.name, &place])
+        });
         let mut seen: HashMap<String, usize> = HashMap::new();
-        self.transfers
-            .iter()
-            .map(|t| {
-                let s = self.g.nodes[t.evidence].s;
-                let call = t.call.and_then(|c| self.calls[c].call_id).unwrap_or_default();
-                let key = short(&[
-                    "handoff",
-                    s.trace_id,
-                    s.span_id,
-                    call,
-                    t.to_name.as_deref().unwrap_or_default(),
-                ]);
-                let n = seen.entry(key.clone()).or_default();
-                *n += 1;
-                if *n == 1 { key } else { short(&[&key, &n.to_string()]) }
-            })
-            .collect()
+        let handoffs = self.transfers.iter().map(|t| {
+            let call = t.call.and_then(|c| self.calls[c].call_id).unwrap_or_default();
+            let (trace, id) = span(t.evidence);
+            let key = short(&["handoff", trace, id, call, t.to_name.as_deref().unwrap_or_default()]);
+            let n = seen.entry(key.clone()).or_default();
+            *n += 1;
+            if *n == 1 { key } else { short(&[&key, &n.to_string()]) }
+        });
+        Keys {
+            calls: calls.collect(),
+            handoffs: handoffs.collect(),
+            runs: self.runs.runs.iter().map(|r| of("run", r.root)).collect(),
+            inferences: self.infs.iter().map(|f| of("inference", f.node)).collect(),
+            agents: (0..self.runs.runs.len()).map(|r| self.agent(Some(r))).collect(),
+        }
     }
 
     pub(super) fn write(&self, out: &mut Tables) {
         let partial = self.g.partial;
         let service = self.g.order.iter().find_map(|i| self.g.nodes[*i].s.service);
-        let handoff_ids = self.handoff_keys();
-        self.write_handoffs(out, &handoff_ids, service, partial.is_some());
-        self.write_calls(out, &handoff_ids, service, partial.is_some());
-        self.write_runs(out, &handoff_ids);
+        let keys = self.keys();
+        self.write_handoffs(out, &keys, service, partial.is_some());
+        self.write_calls(out, &keys, service, partial.is_some());
+        self.write_runs(out, &keys);
         self.write_task(out, service, partial);
-        self.write_findings(out, &handoff_ids, partial);
+        self.write_findings(out, &keys.handoffs, partial);
     }
 
-    fn write_handoffs(&self, out: &mut Tables, ids: &[String], service: Option<&str>, partial: bool) {
+    fn write_handoffs(&self, out: &mut Tables, keys: &Keys, service: Option<&str>, partial: bool) {
         let mut hop = 0;
         for (i, t) in self.transfers.iter().enumerate() {
             let f = &self.facts[i];
@@ -104,10 +92,10 @@ impl Task<'_> {
                 (names(&t.candidates), names(&f.payload.aliases), names(&f.refs), names(&f.reused));
             let s = self.g.nodes[t.evidence].s;
             let accepted = t.outcome == "accepted";
-            let run_key = |r: Option<usize>| r.map(|r| self.run_key(r));
+            let run_key = |r: Option<usize>| r.map(|r| keys.runs[r].as_str());
             let c = &f.context;
             out.handoffs.push(HandoffRow {
-                handoff_id: &ids[i],
+                handoff_id: &keys.handoffs[i],
                 task_id: &self.id,
                 trace_id: s.trace_id,
                 seq: i as i64,
@@ -122,8 +110,8 @@ impl Task<'_> {
                 candidates: &refs_of(&candidates),
                 reason: t.explicit.and_then(|h| h.reason),
                 call_id: t.call.and_then(|c| self.calls[c].call_id),
-                sender_run_id: run_key(t.from_run).as_deref(),
-                receiver_run_id: run_key(t.to_run).as_deref(),
+                sender_run_id: run_key(t.from_run),
+                receiver_run_id: run_key(t.to_run),
                 rated: accepted && !partial,
                 payload_tokens: f.payload.tokens.filter(|_| {
                     f.payload.unknown.is_none() || t.explicit.is_some_and(|h| h.payload_tokens.is_some())
@@ -138,12 +126,11 @@ impl Task<'_> {
                     .then(|| REQUIRED.iter().filter(|x| f.payload.fields & x.bit() != 0).count() as i64),
                 payload_unknown: f.payload.unknown,
                 payload_text: f.payload.text.as_deref(),
-                sender_inference_id: t.sender.map(|k| self.inference_key(k)).as_deref(),
+                sender_inference_id: t.sender.map(|k| keys.inferences[k].as_str()),
                 receiver_inference_id: t
                     .to_run
                     .and_then(|r| self.runs.runs[r].inferences.first())
-                    .map(|k| self.inference_key(*k))
-                    .as_deref(),
+                    .map(|k| keys.inferences[*k].as_str()),
                 constraints_hash: hash,
                 retention_unknown: f.constraints.retention_unknown.as_deref(),
                 retention_payload_unknown: f.constraints.payload_unknown.as_deref(),
@@ -177,13 +164,13 @@ impl Task<'_> {
                 retriage_unknown: f.retriage.err(),
             });
             for x in &f.constraints.list {
-                self.write_constraint(out, &ids[i], hop, x);
+                self.write_constraint(out, &keys.handoffs[i], hop, x);
             }
             for l in f.leaks.iter().flatten() {
                 out.leaks.push(LeakRow {
-                    handoff_id: &ids[i],
+                    handoff_id: &keys.handoffs[i],
                     task_id: &self.id,
-                    call: &self.call_key(l.call),
+                    call: &keys.calls[l.call],
                     tool: self.calls[l.call].name,
                     item: l.item,
                     overlap: &refs_of(&l.overlap),
@@ -212,7 +199,7 @@ impl Task<'_> {
         });
     }
 
-    fn write_calls(&self, out: &mut Tables, handoff_ids: &[String], service: Option<&str>, partial: bool) {
+    fn write_calls(&self, out: &mut Tables, keys: &Keys, service: Option<&str>, partial: bool) {
         for c in (0..self.calls.len()).filter(|c| self.is_tool[*c]) {
             let call = &self.calls[c];
             let s =
@@ -231,12 +218,12 @@ impl Task<'_> {
                 _ => None,
             };
             out.tool_calls.push(ToolCallRow {
-                id: &self.call_key(c),
+                id: &keys.calls[c],
                 task_id: &self.id,
                 trace_id: s.trace_id,
                 service: s.service.or(service),
-                agent: self.agent(call.run).as_deref(),
-                run_id: call.run.map(|r| self.run_key(r)).as_deref(),
+                agent: call.run.and_then(|r| keys.agents[r].as_deref()),
+                run_id: call.run.map(|r| keys.runs[r].as_str()),
                 tool: call.name,
                 call_id: call.call_id,
                 outcome: self.outcome(c),
@@ -245,9 +232,9 @@ impl Task<'_> {
                 start: call.start.filter(|t| *t > 0 && *t < i64::MAX),
                 end: call.end,
                 duration_ns: duration,
-                handoff_id: self.under[c].map(|t| handoff_ids[t].as_str()),
+                handoff_id: self.under[c].map(|t| keys.handoffs[t].as_str()),
                 rated: self.under[c].is_some() && !partial,
-                repeats: repeat.map(|r| self.call_key(r.earlier)).as_deref(),
+                repeats: repeat.map(|r| keys.calls[r.earlier].as_str()),
                 repeat_kind: repeat.map(|r| r.kind.name()),
                 prevented_by: &prevented,
                 cause,
@@ -255,22 +242,22 @@ impl Task<'_> {
         }
     }
 
-    fn write_runs(&self, out: &mut Tables, handoff_ids: &[String]) {
+    fn write_runs(&self, out: &mut Tables, keys: &Keys) {
         for (r, run) in self.runs.runs.iter().enumerate().filter(|(_, r)| r.merged.is_none()) {
             let s = self.g.nodes[run.root].s;
             let tools =
                 (0..self.calls.len()).filter(|c| self.is_tool[*c] && self.calls[*c].run == Some(r)).count();
             out.agent_runs.push(AgentRunRow {
-                run_id: &self.run_key(r),
+                run_id: &keys.runs[r],
                 task_id: &self.id,
                 trace_id: s.trace_id,
-                agent: self.agent(Some(r)).as_deref(),
-                parent_run_id: run.parent_run.map(|p| self.run_key(p)).as_deref(),
+                agent: keys.agents[r].as_deref(),
+                parent_run_id: run.parent_run.map(|p| keys.runs[p].as_str()),
                 handoff_id: self
                     .transfers
                     .iter()
                     .position(|t| t.to_run == Some(r) && t.outcome == "accepted")
-                    .map(|t| handoff_ids[t].as_str()),
+                    .map(|t| keys.handoffs[t].as_str()),
                 start: Some(run.start).filter(|t| *t > 0 && *t < i64::MAX),
                 end: Some(run.end).filter(|t| *t > 0 && *t < i64::MAX),
                 inferences: run.inferences.len() as i64,
@@ -281,10 +268,10 @@ impl Task<'_> {
             let s = self.g.nodes[f.node].s;
             let run = Some(f.run).filter(|r| *r != usize::MAX);
             out.inferences.push(InferenceRow {
-                inference_id: &self.inference_key(k),
+                inference_id: &keys.inferences[k],
                 task_id: &self.id,
-                run_id: run.map(|r| self.run_key(r)).as_deref(),
-                agent: self.agent(run).as_deref(),
+                run_id: run.map(|r| keys.runs[r].as_str()),
+                agent: run.and_then(|r| keys.agents[r].as_deref()),
                 trace_id: s.trace_id,
                 span_id: s.span_id,
                 model: f.model,
@@ -304,7 +291,21 @@ pub(super) fn refs_of(v: &[String]) -> Vec<&str> {
     v.iter().map(String::as_str).collect()
 }
 
+/// The ids of what was found, each computed once, and the names of the agents by run.
+struct Keys {
+    calls: Vec<String>,
+    handoffs: Vec<String>,
+    runs: Vec<String>,
+    inferences: Vec<String>,
+    agents: Vec<Option<String>>,
+}
+
 /// A short id that depends on nothing but the parts.
 fn short(parts: &[&str]) -> String {
-    sha256_hex(parts.join("\u{1f}").as_bytes())[..16].to_owned()
+    let mut h = SipHasher13::new();
+    for p in parts {
+        h.write(p.as_bytes());
+        h.write_u8(0xff);
+    }
+    format!("{:016x}", h.finish())
 }

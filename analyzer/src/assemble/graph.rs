@@ -40,80 +40,105 @@ pub(super) struct Graph<'a> {
     pub conflicts: usize,
 }
 
+/// The parts of a row that move into the tree.
+#[derive(Debug, Default)]
+pub(super) struct Held<'a> {
+    input: Option<Vec<ItemRef<'a>>>,
+    output: Option<Vec<ItemRef<'a>>>,
+    payloads: Vec<PayloadRef<'a>>,
+}
+
+impl<'a> Held<'a> {
+    /// Takes them from a row.
+    pub(super) fn take(row: &mut SpanRef<'a>) -> Self {
+        Self {
+            input: row.input.take(),
+            output: row.output.take(),
+            payloads: std::mem::take(&mut row.payloads),
+        }
+    }
+
+    /// Gives the items what they hold.
+    pub(super) fn fill(&mut self, contents: &Contents<'a>) {
+        for items in [&mut self.input, &mut self.output] {
+            contents.fill(items.as_deref_mut().unwrap_or_default());
+        }
+    }
+
+    fn hashes(&self) -> Vec<Option<i64>> {
+        self.input.iter().chain(&self.output).flatten().map(|i| i.hash).collect()
+    }
+}
+
 /// How much a recording says; of two recordings of one span the fuller one is kept.
-fn fullness(s: &SpanRef<'_>) -> (bool, usize, usize, Option<i64>) {
+fn fullness(s: &SpanRef<'_>, h: &Held<'_>) -> (bool, usize, usize, Option<i64>) {
     let items = |i: &Option<Vec<ItemRef<'_>>>| i.as_ref().map_or(0, |v| v.len() + 1);
-    let hashed = s.input.iter().chain(&s.output).flatten().filter(|i| i.hash.is_some()).count();
-    (s.end.is_some(), items(&s.input) + items(&s.output) + s.payloads.len(), hashed, s.end)
+    let hashed = h.input.iter().chain(&h.output).flatten().filter(|i| i.hash.is_some()).count();
+    (s.end.is_some(), items(&h.input) + items(&h.output) + h.payloads.len(), hashed, s.end)
 }
 
 /// A fixed order between two recordings of one span, whatever order they arrived in.
-fn prefer(a: &SpanRef<'_>, b: &SpanRef<'_>) -> Ordering {
-    fullness(a)
-        .cmp(&fullness(b))
+fn prefer((a, x): (&SpanRef<'_>, &Held<'_>), (b, y): (&SpanRef<'_>, &Held<'_>)) -> Ordering {
+    fullness(a, x)
+        .cmp(&fullness(b, y))
         .then_with(|| b.start.cmp(&a.start))
         .then_with(|| b.name.cmp(a.name))
         .then_with(|| b.agent.cmp(&a.agent))
-        .then_with(|| hashes(b).cmp(&hashes(a)))
-}
-
-fn hashes(s: &SpanRef<'_>) -> Vec<Option<i64>> {
-    s.input.iter().chain(&s.output).flatten().map(|i| i.hash).collect()
+        .then_with(|| y.hashes().cmp(&x.hashes()))
 }
 
 impl<'a> Graph<'a> {
-    /// Builds the tree of the given rows.
-    pub(super) fn new(rows: &'a [SpanRef<'a>]) -> Self {
+    /// Builds the tree of the given rows, whose items and payloads come beside them.
+    pub(super) fn new(rows: &'a [SpanRef<'a>], mut held: Vec<Held<'a>>) -> Self {
         let mut by_id: HashMap<(&str, &str), usize> = HashMap::with_capacity(rows.len());
-        let mut winners: Vec<&'a SpanRef<'a>> = Vec::with_capacity(rows.len());
-        let mut logs: Vec<&'a SpanRef<'a>> = Vec::new();
+        let mut winners: Vec<usize> = Vec::with_capacity(rows.len());
+        let mut logs: Vec<usize> = Vec::new();
         let mut conflicts = 0;
-        for r in rows {
+        for (i, r) in rows.iter().enumerate() {
             if r.log {
-                logs.push(r);
+                logs.push(i);
                 continue;
             }
             match by_id.entry((r.trace_id, r.span_id)) {
                 std::collections::hash_map::Entry::Vacant(e) => {
                     e.insert(winners.len());
-                    winners.push(r);
+                    winners.push(i);
                 }
                 std::collections::hash_map::Entry::Occupied(e) => {
                     let w = &mut winners[*e.get()];
-                    conflicts += usize::from(w.name != r.name || w.start != r.start || w.end != r.end);
-                    if prefer(r, w).is_gt() {
-                        *w = r;
+                    let old = &rows[*w];
+                    conflicts += usize::from(old.name != r.name || old.start != r.start || old.end != r.end);
+                    if prefer((r, &held[i]), (old, &held[*w])).is_gt() {
+                        *w = i;
                     }
                 }
             }
         }
         let mut g = Self { conflicts, ..Self::default() };
-        let contents = Contents::of(rows);
-        let filled = |items: &Option<Vec<ItemRef<'a>>>| {
-            let mut items = items.clone();
-            contents.fill(items.as_deref_mut().unwrap_or_default());
-            items
-        };
         g.nodes = winners
             .into_iter()
-            .map(|s| Node {
-                s,
-                parent: None,
-                beside: None,
-                children: Vec::new(),
-                depth: 0,
-                start: s.start.unwrap_or(i64::MIN),
-                end: s.end,
-                input: filled(&s.input),
-                output: filled(&s.output),
-                payloads: s.payloads.clone(),
-                view: s.view,
-                error: s.status == Status::Error,
-                duplicate: false,
+            .map(|i| {
+                let (s, h) = (&rows[i], std::mem::take(&mut held[i]));
+                Node {
+                    s,
+                    parent: None,
+                    beside: None,
+                    children: Vec::new(),
+                    depth: 0,
+                    start: s.start.unwrap_or(i64::MIN),
+                    end: s.end,
+                    input: h.input,
+                    output: h.output,
+                    payloads: h.payloads,
+                    view: s.view,
+                    error: s.status == Status::Error,
+                    duplicate: false,
+                }
             })
             .collect();
         g.link(&by_id);
-        g.join_logs(logs, &by_id, &contents);
+        let logs = logs.into_iter().map(|i| (&rows[i], std::mem::take(&mut held[i]))).collect();
+        g.join_logs(logs, &by_id);
         g
     }
 
@@ -237,26 +262,16 @@ impl<'a> Graph<'a> {
     /// Log records carry messages, arguments and judgements that the span lacks.
     fn join_logs(
         &mut self,
-        mut logs: Vec<&'a SpanRef<'a>>,
+        mut logs: Vec<(&'a SpanRef<'a>, Held<'a>)>,
         by_id: &HashMap<(&str, &str), usize>,
-        contents: &Contents<'a>,
     ) {
         if logs.is_empty() {
             return;
         }
-        logs.sort_by(|a, b| {
-            (a.trace_id, a.span_id, a.start, a.name)
-                .cmp(&(b.trace_id, b.span_id, b.start, b.name))
-                .then_with(|| hashes(a).cmp(&hashes(b)))
-        });
+        let place = |l: &SpanRef<'a>| (l.trace_id, l.span_id, l.start, l.name);
+        logs.sort_by(|(a, x), (b, y)| place(a).cmp(&place(b)).then_with(|| x.hashes().cmp(&y.hashes())));
         // The same record twice is once.
-        logs.dedup_by(|a, b| {
-            a.trace_id == b.trace_id
-                && a.span_id == b.span_id
-                && a.start == b.start
-                && a.name == b.name
-                && hashes(a) == hashes(b)
-        });
+        logs.dedup_by(|(a, x), (b, y)| place(a) == place(b) && x.hashes() == y.hashes());
         let mut by_call: HashMap<(&str, &str), usize> = HashMap::new();
         for (i, n) in self.nodes.iter().enumerate() {
             if let (Role::Tool, Some(c), true) = (n.s.role, n.s.call_id, n.s.tool.is_some()) {
@@ -264,8 +279,8 @@ impl<'a> Graph<'a> {
             }
         }
         let had: Vec<(bool, bool)> =
-            self.nodes.iter().map(|n| (n.s.input.is_some(), n.s.output.is_some())).collect();
-        for l in logs {
+            self.nodes.iter().map(|n| (n.input.is_some(), n.output.is_some())).collect();
+        for (l, h) in logs {
             let target = match (l.role, l.call_id) {
                 (Role::Tool, Some(c)) => by_call.get(&(l.trace_id, c)).copied(),
                 _ => by_id.get(&(l.trace_id, l.span_id)).copied(),
@@ -275,37 +290,32 @@ impl<'a> Graph<'a> {
             if l.role == Role::Tool {
                 let lacks = n.input.as_ref().is_none_or(|i| i.first().is_none_or(|c| c.args == Args::Absent));
                 if lacks {
-                    n.input.clone_from(&l.input);
-                    n.payloads.extend(l.payloads.iter().cloned());
+                    n.input = h.input;
+                    n.payloads.extend(h.payloads);
                 }
                 n.error |= l.status == Status::Error;
                 continue;
             }
             // Per-message events add up; where the span has the messages itself, they only repeat it.
-            let base_in =
+            let messages =
                 n.input.as_ref().map_or(0, |i| i.iter().filter(|x| x.kind != ItemKind::Instructions).count());
-            if !had[t].0
-                && let Some(items) = &l.input
-            {
-                n.input.get_or_insert_default().extend(items.iter().copied());
-                n.payloads.extend(l.payloads.iter().filter(|p| p.source == Source::Input).cloned().map(
-                    |mut p| {
-                        p.pos += i32::try_from(base_in).unwrap_or(0);
-                        p
-                    },
-                ));
+            let before = [messages, n.output.as_ref().map_or(0, Vec::len)];
+            if let Some(items) = h.input.filter(|_| !had[t].0) {
+                n.input.get_or_insert_default().extend(items);
             }
-            if !had[t].1
-                && let Some(items) = &l.output
-            {
-                let base = n.output.as_ref().map_or(0, Vec::len);
-                n.output.get_or_insert_default().extend(items.iter().copied());
-                n.payloads.extend(l.payloads.iter().filter(|p| p.source == Source::Output).cloned().map(
-                    |mut p| {
-                        p.pos += i32::try_from(base).unwrap_or(0);
-                        p
-                    },
-                ));
+            if let Some(items) = h.output.filter(|_| !had[t].1) {
+                n.output.get_or_insert_default().extend(items);
+            }
+            for mut p in h.payloads {
+                let (base, repeated) = match p.source {
+                    Source::Input => (before[0], had[t].0),
+                    Source::Output => (before[1], had[t].1),
+                    _ => continue,
+                };
+                if !repeated {
+                    p.pos += i32::try_from(base).unwrap_or(0);
+                    n.payloads.push(p);
+                }
             }
             n.view.cut |= l.view.cut;
             n.view.masked |= l.view.masked;
@@ -317,9 +327,6 @@ impl<'a> Graph<'a> {
         for n in &mut self.nodes {
             if let Some(i) = n.input.as_mut() {
                 i.sort_by_key(|x| x.kind != ItemKind::Instructions);
-            }
-            for items in [&mut n.input, &mut n.output] {
-                contents.fill(items.as_deref_mut().unwrap_or_default());
             }
         }
     }

@@ -52,21 +52,30 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
         .filter(|i| g.nodes[*i].s.role == Role::Inference && !g.nodes[*i].duplicate)
         .collect();
     let mut duplicates = 0;
-    // primary[i]: the node that stands for node i.
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut by_response: HashMap<&str, usize> = HashMap::new();
+    let mut of_node: HashMap<usize, usize> = HashMap::with_capacity(all.len());
+    // Groups that may not have ended yet: nodes come by start, so only these can lie around one.
+    let mut open: Vec<usize> = Vec::new();
     for &i in &all {
         let s = g.nodes[i].s;
+        let start = s.start.unwrap_or(i64::MIN);
+        open.retain(|k| groups[*k].iter().any(|j| g.nodes[*j].s.end.is_none_or(|e| e >= start - NEAR)));
+        let repeats_one = |k: &usize| groups[*k].iter().any(|&j| repeats(g, i, j));
         let found = s
             .response_id
             .and_then(|r| by_response.get(r).copied())
-            .or_else(|| groups.iter().rposition(|grp| grp.iter().any(|&j| repeats(g, i, j))));
-        match found {
-            Some(k) => groups[k].push(i),
-            None => groups.push(vec![i]),
-        }
+            .or_else(|| g.ancestors(i).filter_map(|a| of_node.get(&a).copied()).find(|k| repeats_one(k)))
+            .or_else(|| open.iter().rev().copied().find(|k| repeats_one(k)));
+        let k = found.unwrap_or_else(|| {
+            groups.push(Vec::new());
+            open.push(groups.len() - 1);
+            groups.len() - 1
+        });
+        groups[k].push(i);
+        of_node.insert(i, k);
         if let Some(r) = s.response_id {
-            by_response.entry(r).or_insert(found.unwrap_or(groups.len() - 1));
+            by_response.entry(r).or_insert(k);
         }
     }
     let mut out = Vec::with_capacity(groups.len());
@@ -110,12 +119,15 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
     (out, duplicates)
 }
 
-fn from_node<'a>(g: &Graph<'a>, i: usize) -> Inference<'a> {
-    let n = &g.nodes[i];
-    let (instructions, items): (Vec<_>, Vec<_>) =
-        n.input.iter().flatten().copied().partition(|x| x.kind == ItemKind::Instructions);
+/// The model call of a node, whose messages move to it.
+fn from_node<'a>(g: &mut Graph<'a>, i: usize) -> Inference<'a> {
+    let end = g.end(i);
+    let n = &mut g.nodes[i];
+    let known = n.input.is_some();
+    let mut items = n.input.take().unwrap_or_default();
+    let instructions: Vec<ItemRef<'a>> = items.extract_if(.., |x| x.kind == ItemKind::Instructions).collect();
     // Instructions alone do not make a captured view.
-    let captured = n.input.is_some() && !(items.is_empty() && !instructions.is_empty() && n.view.lossy);
+    let captured = known && !(items.is_empty() && !instructions.is_empty() && n.view.lossy);
     Inference {
         node: i,
         response_id: n.s.response_id,
@@ -126,12 +138,12 @@ fn from_node<'a>(g: &Graph<'a>, i: usize) -> Inference<'a> {
         finish: n.s.finish,
         input: captured.then_some(items),
         instructions,
-        output: n.output.clone(),
-        payloads: n.payloads.clone(),
+        output: n.output.take(),
+        payloads: std::mem::take(&mut n.payloads),
         view: n.view,
         policies: n.s.view_policies.clone(),
         start: n.start,
-        end: g.end(i),
+        end,
         run: usize::MAX,
         recordings: 1,
     }
@@ -214,6 +226,9 @@ pub(super) fn drop_mirrors(g: &mut Graph<'_>) -> i64 {
         content: usize,
         inferences: i64,
     }
+    if g.nodes.windows(2).all(|w| w[0].s.trace_id == w[1].s.trace_id) {
+        return 0;
+    }
     let mut traces: Vec<Trace<'_>> = Vec::new();
     for n in &g.nodes {
         let s = n.s;
@@ -240,9 +255,6 @@ pub(super) fn drop_mirrors(g: &mut Graph<'_>) -> i64 {
         }
         t.calls
             .extend(n.output.iter().flatten().filter(|i| i.kind == ItemKind::Call).filter_map(|i| i.call_id));
-    }
-    if traces.len() < 2 {
-        return 0;
     }
     traces.sort_by(|a, b| {
         b.calls.len().cmp(&a.calls.len()).then(b.content.cmp(&a.content)).then(a.id.cmp(b.id))

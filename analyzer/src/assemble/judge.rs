@@ -13,7 +13,7 @@ use super::bounces::{self, Bounce};
 use super::calls::{self, Call};
 use super::constraints::{Constraints, Tracker};
 use super::context::{self, Context, Leak};
-use super::graph::Graph;
+use super::graph::{Graph, Held};
 use super::inference::{self, Inference};
 use super::intents;
 use super::repeats::{self, Kind, Repeat};
@@ -70,8 +70,14 @@ pub(super) struct Payload {
 }
 
 /// Assembles and writes one task.
-pub(super) fn task<'a>(rules: &Rules, rows: &'a [SpanRef<'a>], task_id: Option<&str>, out: &mut Tables) {
-    let mut g = Graph::new(rows);
+pub(super) fn task<'a>(
+    rules: &Rules,
+    rows: &'a [SpanRef<'a>],
+    held: Vec<Held<'a>>,
+    task_id: Option<&str>,
+    out: &mut Tables,
+) {
+    let mut g = Graph::new(rows, held);
     let mirrored = inference::drop_mirrors(&mut g);
     let (mut infs, duplicates) = inference::collect(&mut g);
     let mut runs = runs::build(&g, &mut infs);

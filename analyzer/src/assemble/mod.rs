@@ -27,14 +27,16 @@ mod repeats;
 mod runs;
 mod transfers;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use baton_record::config::{Config, Mutating};
 use baton_record::constraint::ConstraintKind;
 use baton_record::prints::{PrintKey, phrase_shingles};
-use baton_record::schema::SpanRef;
+use baton_record::schema::{Contents, SpanRef};
 
 use crate::tables::Tables;
+
+use graph::Held;
 
 /// A rule of the policy catalogue, ready for matching.
 #[derive(Debug, Clone)]
@@ -86,24 +88,39 @@ impl Rules {
 }
 
 /// Assembles one group of traces: usually one task, more where a trace carries several `baton.task.id`s.
-pub fn assemble(rules: &Rules, rows: &[SpanRef<'_>], out: &mut Tables) {
-    let mut ids: Vec<&str> = rows.iter().filter_map(|r| r.task_id).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    if ids.len() <= 1 {
-        judge::task(rules, rows, ids.first().copied(), out);
+pub fn assemble(rules: &Rules, rows: Vec<SpanRef<'_>>, out: &mut Tables) {
+    let first = rows.iter().find_map(|r| r.task_id);
+    let contents = Contents::of(&rows);
+    if rows.iter().all(|r| r.task_id.is_none() || r.task_id == first) {
+        one(rules, rows, &contents, first, out);
         return;
     }
-    // Each span belongs to the task it names, else to its nearest ancestor's, else to the first of its trace.
+    for (id, part) in parts(rows) {
+        one(rules, part, &contents, Some(&id), out);
+    }
+}
+
+fn one<'a>(
+    rules: &Rules,
+    mut rows: Vec<SpanRef<'a>>,
+    contents: &Contents<'a>,
+    task_id: Option<&str>,
+    out: &mut Tables,
+) {
+    let mut held: Vec<Held<'a>> = rows.iter_mut().map(Held::take).collect();
+    held.iter_mut().for_each(|h| h.fill(contents));
+    judge::task(rules, &rows, held, task_id, out);
+}
+
+/// Each span belongs to the task it names, else to its nearest ancestor's, else to the first of its trace.
+fn parts(rows: Vec<SpanRef<'_>>) -> BTreeMap<String, Vec<SpanRef<'_>>> {
     let by_id: HashMap<(&str, &str), usize> =
         rows.iter().enumerate().filter(|(_, r)| !r.log).map(|(i, r)| ((r.trace_id, r.span_id), i)).collect();
     let mut first: HashMap<&str, (Option<i64>, &str)> = HashMap::new();
-    for r in rows {
+    for r in &rows {
         if let Some(t) = r.task_id {
             let e = first.entry(r.trace_id).or_insert((r.start, t));
-            if (r.start, t) < *e {
-                *e = (r.start, t);
-            }
+            *e = (*e).min((r.start, t));
         }
     }
     let task_of = |r: &SpanRef<'_>| -> Option<String> {
@@ -117,13 +134,12 @@ pub fn assemble(rules: &Rules, rows: &[SpanRef<'_>], out: &mut Tables) {
         }
         first.get(r.trace_id).map(|(_, t)| (*t).to_owned())
     };
-    let mut parts: std::collections::BTreeMap<String, Vec<SpanRef<'_>>> = std::collections::BTreeMap::new();
-    for r in rows {
-        if let Some(t) = task_of(r) {
-            parts.entry(t).or_default().push(r.clone());
+    let tasks: Vec<Option<String>> = rows.iter().map(task_of).collect();
+    let mut out: BTreeMap<String, Vec<SpanRef<'_>>> = BTreeMap::new();
+    for (row, task) in rows.into_iter().zip(tasks) {
+        if let Some(t) = task {
+            out.entry(t).or_default().push(row);
         }
     }
-    for (id, part) in &parts {
-        judge::task(rules, part, Some(id), out);
-    }
+    out
 }

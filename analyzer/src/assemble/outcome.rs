@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use baton_record::names::{bare_tool_name, is_final_answer_tool, slug};
+use baton_record::names::{bare_tool_name, is_final_answer_tool, slug, slug_of};
 use baton_record::schema::unpack_u64;
 use baton_record::span::ItemKind;
 
@@ -19,7 +19,7 @@ impl Task<'_> {
         for n in self.g.order.iter().rev() {
             for (name, score, label) in &self.g.nodes[*n].s.evaluations {
                 if matches!(
-                    slug(name).as_str(),
+                    slug_of(name).as_ref(),
                     "task_completion"
                         | "task_completed"
                         | "completed"
@@ -31,7 +31,7 @@ impl Task<'_> {
                     let good = label
                         .map(|l| {
                             matches!(
-                                slug(l).as_str(),
+                                slug_of(l).as_ref(),
                                 "pass" | "passed" | "true" | "yes" | "success" | "completed" | "achieved"
                             )
                         })

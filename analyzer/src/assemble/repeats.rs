@@ -1,10 +1,12 @@
 //! Which calls repeat an earlier one: redundant, a retry of a known failure, or the run's own repeat
 //! (METRICS.md section 2, redundant_tool_calls).
 
-use baton_record::names::{bare_tool_name, slug};
+use std::collections::HashMap;
+
+use baton_record::names::{bare_tool_name, slug_of};
 
 use super::Rules;
-use super::calls::Call;
+use super::calls::{Call, same_tool};
 
 /// What a call repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +35,9 @@ impl Kind {
 
 /// Tools that change files or code, and tools that read, search or run: the one built-in relation.
 pub(super) fn changes_files(tool: &str) -> bool {
-    let t = slug(bare_tool_name(tool));
+    let t = slug_of(bare_tool_name(tool));
     matches!(
-        t.as_str(),
+        t.as_ref(),
         "apply_patch"
             | "applypatch"
             | "write"
@@ -71,9 +73,9 @@ pub(super) fn changes_files(tool: &str) -> bool {
 }
 
 fn reads_or_runs(tool: &str) -> bool {
-    let t = slug(bare_tool_name(tool));
+    let t = slug_of(bare_tool_name(tool));
     matches!(
-        t.as_str(),
+        t.as_ref(),
         "ls" | "glob"
             | "grep"
             | "bash"
@@ -116,16 +118,13 @@ fn reads_or_runs(tool: &str) -> bool {
     .any(|p| t.starts_with(p))
 }
 
-/// True where the first call makes a repeat of the second worth while.
-fn touches(rules: &Rules, changing: &Call<'_>, repeated: &str) -> bool {
-    if changing.error {
-        return false;
-    }
-    let name = slug(bare_tool_name(changing.name));
+/// True where a call of the first tool makes a repeat of the second worth while.
+fn touches(rules: &Rules, changing: &str, repeated: &str) -> bool {
+    let name = slug_of(bare_tool_name(changing));
     if let Some(m) = rules.mutating.iter().find(|m| m.tool == name) {
-        return m.touches.is_empty() || m.touches.contains(&slug(bare_tool_name(repeated)));
+        return m.touches.is_empty() || m.touches.iter().any(|t| *t == slug_of(bare_tool_name(repeated)));
     }
-    changes_files(changing.name) && reads_or_runs(repeated)
+    changes_files(changing) && reads_or_runs(repeated)
 }
 
 /// The repeats among the calls, which are in order. `before`: when the transfer that the call counts under was made.
@@ -136,40 +135,69 @@ pub(super) fn find(
     before: &[Option<i64>],
 ) -> Vec<Option<Repeat>> {
     let mut out = vec![None; calls.len()];
-    for i in 0..calls.len() {
-        let c = &calls[i];
-        let bare = slug(bare_tool_name(c.name));
-        if !is_tool[i] || c.digest.is_none() || !c.comparable || rules.volatile.contains(&bare) {
+    // The task's tools, each once, with the last call that changed what they see.
+    let mut tools: Vec<(&str, Option<usize>)> = Vec::new();
+    let mut seen: HashMap<(usize, &str), Vec<usize>> = HashMap::new();
+    let own: Vec<usize> = calls
+        .iter()
+        .map(|c| {
+            tools.iter().position(|(t, _)| same_tool(t, c.name)).unwrap_or_else(|| {
+                tools.push((c.name, None));
+                tools.len() - 1
+            })
+        })
+        .collect();
+    // touched[a]: the tools whose repeats a call of tool a excuses.
+    let touched: Vec<Vec<usize>> = tools
+        .iter()
+        .map(|(a, _)| (0..tools.len()).filter(|b| touches(rules, a, tools[*b].0)).collect())
+        .collect();
+    for (i, c) in calls.iter().enumerate() {
+        if !is_tool[i] {
             continue;
         }
-        // Earlier calls of this form since something relevant changed.
-        let mut same: Vec<usize> = Vec::new();
-        for j in (0..i).rev() {
-            let e = &calls[j];
-            if !is_tool[j] {
-                continue;
+        if let Some(digest) = c.digest {
+            let same = seen.entry((own[i], digest)).or_default();
+            let since = tools[own[i]].1;
+            let fresh = |j: &usize| since.is_none_or(|s| *j > s);
+            if c.comparable && !rules.volatile.iter().any(|v| *v == slug_of(bare_tool_name(c.name))) {
+                out[i] = repeat(calls, i, before[i], same.iter().rev().copied().take_while(fresh));
             }
-            if touches(rules, e, c.name) {
-                break;
-            }
-            if e.digest == c.digest && slug(bare_tool_name(e.name)) == bare {
-                same.push(j);
-            }
+            same.push(i);
         }
-        // Identical to one of its own run: a self repeat, whatever others did.
-        if let Some(&j) = same.iter().find(|j| calls[**j].run == c.run) {
-            out[i] = Some(Repeat { earlier: j, kind: Kind::Own });
-            continue;
-        }
-        let Some(t) = before[i] else { continue };
-        let earlier: Vec<usize> = same.into_iter().filter(|j| calls[*j].order < t).collect();
-        if let Some(&j) = earlier.iter().find(|j| !calls[**j].error) {
-            out[i] = Some(Repeat { earlier: j, kind: Kind::Redundant });
-        } else if let Some(&j) = earlier.first() {
-            out[i] = Some(Repeat { earlier: j, kind: Kind::KnownFailure });
+        if !c.error {
+            for &t in &touched[own[i]] {
+                tools[t].1 = Some(i);
+            }
         }
     }
     out
+}
+
+/// What a call repeats of the earlier ones of its form, the latest first.
+fn repeat(
+    calls: &[Call<'_>],
+    i: usize,
+    before: Option<i64>,
+    same: impl Iterator<Item = usize>,
+) -> Option<Repeat> {
+    let mut failed: Option<usize> = None;
+    let mut done: Option<usize> = None;
+    for j in same {
+        // Identical to one of its own run: a self repeat, whatever others did.
+        if calls[j].run == calls[i].run {
+            return Some(Repeat { earlier: j, kind: Kind::Own });
+        }
+        if before.is_some_and(|t| calls[j].order < t) {
+            let first = if calls[j].error { &mut failed } else { &mut done };
+            first.get_or_insert(j);
+        }
+    }
+    match (done, failed) {
+        (Some(j), _) => Some(Repeat { earlier: j, kind: Kind::Redundant }),
+        (None, Some(j)) => Some(Repeat { earlier: j, kind: Kind::KnownFailure }),
+        (None, None) => None,
+    }
 }
 
 /// Why repeats among the calls cannot be known, if they cannot.
@@ -182,12 +210,14 @@ pub(super) fn unknown(calls: &[Call<'_>], is_tool: &[bool], under: &[usize]) -> 
     }
     // A call of the receiver with unknown arguments, or an earlier one of the same tool, may be the repeat.
     for &i in under {
-        let bare = slug(bare_tool_name(calls[i].name));
-        let earlier = tools.iter().filter(|j| **j < i && slug(bare_tool_name(calls[**j].name)) == bare);
-        for &j in earlier {
-            if !calls[i].comparable || !calls[j].comparable {
-                return Some("arguments of a call of the same tool are not known");
-            }
+        let unclear = |j: &usize| !calls[i].comparable || !calls[*j].comparable;
+        if tools
+            .iter()
+            .take_while(|j| **j < i)
+            .filter(|j| unclear(j))
+            .any(|j| same_tool(calls[*j].name, calls[i].name))
+        {
+            return Some("arguments of a call of the same tool are not known");
         }
     }
     None

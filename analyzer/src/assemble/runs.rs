@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use baton_record::names::{is_placeholder_agent, slug, transfer_name};
+use baton_record::names::{is_placeholder_agent, same_name, slug, slug_of, transfer_name};
 use baton_record::schema::ItemRef;
 use baton_record::span::Role;
 
@@ -57,7 +57,7 @@ enum Context {
 /// Node names that agent graphs use inside: never an agent's name while an outer one is there.
 fn is_generic_node(name: &str) -> bool {
     matches!(
-        slug(name).as_str(),
+        slug_of(name).as_ref(),
         "agent"
             | "model"
             | "llm"
@@ -124,7 +124,7 @@ fn names<'a>(g: &Graph<'a>) -> Vec<Option<&'a str>> {
         if g.nodes[i].s.role == Role::Agent
             && let (Some(own), Some(t)) =
                 (declared[i], g.ancestors(i).find(|a| g.nodes[*a].s.role == Role::Tool))
-            && g.nodes[t].s.tool.is_some_and(|tool| slug(tool) == slug(own))
+            && g.nodes[t].s.tool.is_some_and(|tool| same_name(tool, own))
             && let Some(target) = target_of(g, t)
         {
             declared[i] = Some(target);
@@ -137,7 +137,7 @@ fn names<'a>(g: &Graph<'a>) -> Vec<Option<&'a str>> {
         if let (Some(agent), Some(p)) = (declared[i], g.nodes[i].parent)
             && g.nodes[p].s.role == Role::Step
             && declared[p].is_none()
-            && g.nodes[p].s.node.is_some_and(|n| slug(n) == slug(agent))
+            && g.nodes[p].s.node.is_some_and(|n| same_name(n, agent))
         {
             declared[p] = Some(agent);
         }

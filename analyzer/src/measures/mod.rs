@@ -121,6 +121,26 @@ impl Measure {
     }
 }
 
+/// The measures as Markdown, for the README.
+pub fn markdown() -> String {
+    let mut out =
+        String::from("| measure | a row is a | unit | good | what it says |\n|---|---|---|---|---|\n");
+    for m in ALL {
+        let subject = match m.subject {
+            Subject::Handoff => "handoff",
+            Subject::Task => "task",
+        };
+        out.push_str(&format!(
+            "| [`{0}`](src/measures/{0}.sql) | {subject} | {1} | {2} | {3} |\n",
+            m.name,
+            m.unit,
+            m.direction.name(),
+            m.description
+        ));
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

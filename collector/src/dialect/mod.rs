@@ -58,6 +58,16 @@ fn time(nanos: u64) -> Option<i64> {
     (nanos != 0 && nanos < LAST_TIME).then(|| nanos.cast_signed())
 }
 
+/// The dialects as Markdown, for the README.
+pub fn markdown() -> String {
+    let mut out =
+        String::from("| dialect | what it is | what it shows | what it cannot show |\n|---|---|---|---|\n");
+    for d in ALL {
+        out.push_str(&format!("| `{}` | {} | {} | {} |\n", d.name, d.about, d.shows, d.hides));
+    }
+    out
+}
+
 fn id<const N: usize>(bytes: &[u8], what: &str) -> Result<String, String> {
     if bytes.len() != N {
         return Err(format!("{what} has {} bytes and not {N}", bytes.len()));

@@ -1,9 +1,10 @@
 //! From Arrow to borrowed rows.
 
 use arrow::array::{
-    Array, AsArray, BinaryViewArray, BooleanArray, Float64Array, Int32Array, Int64Array, ListArray,
+    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Float64Array, Int32Array, Int64Array, ListArray,
     RecordBatch, StringViewArray, StructArray, TimestampNanosecondArray,
 };
+use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 
 use super::{COLUMNS, schema};
@@ -11,11 +12,38 @@ use crate::span::{Args, Control, Status};
 
 /// Typed access to the columns of a batch of `spans/`, without copying.
 pub struct SpanColumns {
-    batch: RecordBatch,
+    columns: Vec<Typed>,
+    rows: usize,
     /// Items of `input` and `output`.
     input: ItemColumns,
     output: ItemColumns,
     payloads: PayloadColumns,
+}
+
+/// A column of a known type. One that holds nothing but NULL is looked at once per batch.
+enum Typed {
+    Null,
+    Text(StringViewArray),
+    Long(Int64Array),
+    Time(TimestampNanosecondArray),
+    Int(Int32Array),
+    Flag(BooleanArray),
+    List(ListArray),
+}
+
+impl Typed {
+    fn new(a: &ArrayRef) -> Self {
+        match a.data_type() {
+            _ if a.null_count() == a.len() => Self::Null,
+            DataType::Utf8View => Self::Text(a.as_string_view().clone()),
+            DataType::Int64 => Self::Long(a.as_primitive().clone()),
+            DataType::Timestamp(..) => Self::Time(a.as_primitive().clone()),
+            DataType::Int32 => Self::Int(a.as_primitive().clone()),
+            DataType::Boolean => Self::Flag(a.as_boolean().clone()),
+            DataType::List(_) => Self::List(a.as_list().clone()),
+            _ => Self::Null,
+        }
+    }
 }
 
 struct ItemColumns {
@@ -419,13 +447,14 @@ impl SpanColumns {
             input: ItemColumns::new(&list("input")?)?,
             output: ItemColumns::new(&list("output")?)?,
             payloads: PayloadColumns::new(&list("payloads")?)?,
-            batch,
+            columns: batch.columns().iter().map(Typed::new).collect(),
+            rows: batch.num_rows(),
         })
     }
 
     /// Number of rows.
     pub fn len(&self) -> usize {
-        self.batch.num_rows()
+        self.rows
     }
 
     /// True where there are none.
@@ -434,34 +463,52 @@ impl SpanColumns {
     }
 
     fn string(&self, c: usize, row: usize) -> Option<&str> {
-        text(self.batch.column(c).as_string_view(), row)
+        match &self.columns[c] {
+            Typed::Text(a) => text(a, row),
+            _ => None,
+        }
     }
 
     fn long(&self, c: usize, row: usize) -> Option<i64> {
-        let a = self.batch.column(c).as_primitive::<arrow::datatypes::Int64Type>();
-        a.is_valid(row).then(|| a.value(row))
+        match &self.columns[c] {
+            Typed::Long(a) if a.is_valid(row) => Some(a.value(row)),
+            _ => None,
+        }
     }
 
     fn time(&self, c: usize, row: usize) -> Option<i64> {
-        let a: &TimestampNanosecondArray = self.batch.column(c).as_primitive();
-        a.is_valid(row).then(|| a.value(row))
+        match &self.columns[c] {
+            Typed::Time(a) if a.is_valid(row) => Some(a.value(row)),
+            _ => None,
+        }
     }
 
     fn int(&self, c: usize, row: usize) -> i32 {
-        self.batch.column(c).as_primitive::<arrow::datatypes::Int32Type>().value(row)
+        match &self.columns[c] {
+            Typed::Int(a) => a.value(row),
+            _ => 0,
+        }
     }
 
     fn flag(&self, c: usize, row: usize) -> bool {
-        self.batch.column(c).as_boolean().value(row)
+        matches!(&self.columns[c], Typed::Flag(a) if a.value(row))
+    }
+
+    fn list(&self, c: usize, row: usize) -> Option<(&ListArray, std::ops::Range<usize>)> {
+        match &self.columns[c] {
+            Typed::List(a) => range(a, row).map(|r| (a, r)),
+            _ => None,
+        }
     }
 
     fn names(&self, c: usize, row: usize) -> Vec<&str> {
-        texts(self.batch.column(c).as_list::<i32>(), row)
+        let Some((list, r)) = self.list(c, row) else { return Vec::new() };
+        let v = list.values().as_string_view();
+        r.map(|i| v.value(i)).collect()
     }
 
     fn contents(&self, row: usize) -> Vec<ContentRef<'_>> {
-        let list = self.batch.column(58).as_list::<i32>();
-        let Some(r) = range(list, row) else { return Vec::new() };
+        let Some((list, r)) = self.list(58, row) else { return Vec::new() };
         let s = list.values().as_struct();
         let hash: &Int64Array = s.column(0).as_primitive();
         r.map(|i| ContentRef {
@@ -504,9 +551,10 @@ impl SpanColumns {
                 state_constraint_ids: self.names(55, row),
             })
         });
-        let evaluations = range(self.batch.column(57).as_list::<i32>(), row)
-            .map(|r| {
-                let s = self.batch.column(57).as_list::<i32>().values().as_struct();
+        let evaluations = self
+            .list(57, row)
+            .map(|(list, r)| {
+                let s = list.values().as_struct();
                 let score: &Float64Array = s.column(1).as_primitive();
                 r.map(|i| {
                     (
