@@ -5,8 +5,8 @@
 //! ```
 //!
 //! `report` is a part of the expected report, written from what happened in the run, not from Baton's output. Objects need
-//! hold only what is stated. Lists have the stated length and order; `{"$len": n}` asks for a length alone and
-//! `{"$any_order": […]}` leaves the order open.
+//! hold only what is stated. Lists have the stated length and order; `{"$len": n}` asks for a length alone,
+//! `{"$any_order": […]}` leaves the order open, and `{"$one_of": […]}` accepts several readings.
 
 use serde_json::Value;
 
@@ -19,6 +19,12 @@ fn differences(path: &str, want: &Value, got: &Value, out: &mut Vec<String>) {
             let n = got.as_array().map(Vec::len);
             if n.map(|n| n as u64) != w["$len"].as_u64() {
                 out.push(format!("{path}: {} elements expected, got {got}", w["$len"]));
+            }
+        }
+        (Value::Object(w), _) if w.contains_key("$one_of") => {
+            let readings = w["$one_of"].as_array().expect("a list");
+            if !readings.contains(got) {
+                out.push(format!("{path}: one of {} expected, got {got}", w["$one_of"]));
             }
         }
         (Value::Object(w), Value::Array(g)) if w.contains_key("$any_order") => {
@@ -107,5 +113,6 @@ fn a_difference_is_seen() {
     assert!(!differ(r#"{"a": [1, {"b": null}]}"#, r#"{"a": [1.0, {"b": null, "c": 2}], "d": 3}"#));
     assert!(differ(r#"{"a": null}"#, r#"{"a": 0}"#) && differ(r#"{"a": [1]}"#, r#"{"a": [1, 2]}"#));
     assert!(differ(r#"{"a": 0}"#, r#"{}"#) && differ(r#"{"$len": 1}"#, "[]"));
+    assert!(!differ(r#"{"$one_of": [null, 1]}"#, "1") && differ(r#"{"$one_of": [null, 1]}"#, "2"));
     assert!(!differ(r#"{"$any_order": [1, 2]}"#, "[2, 1]") && differ(r#"{"$any_order": [1]}"#, "[1, 1]"));
 }

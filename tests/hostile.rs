@@ -123,7 +123,8 @@ fn inputs() -> Vec<(&'static str, Vec<u8>, bool)> {
     vec![
         ("cut-off", sample[..sample.len() * 6 / 10].to_vec(), true),
         ("noise", (0..1000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect(), true),
-        ("empty", Vec::new(), true),
+        // No bytes are a valid request without spans in protobuf.
+        ("empty", Vec::new(), false),
         ("empty-request", b"{}".to_vec(), false),
         ("plain-text", b"hello\nworld\n".to_vec(), true),
         ("bare-nan", good.replace("\"chat\"", "NaN").into_bytes(), true),
@@ -225,7 +226,6 @@ fn what_stands_beside_broken_spans_is_kept() {
         fs::write(&path, &bytes).unwrap();
         let report: serde_json::Value = serde_json::from_str(&read(&path).stdout).unwrap();
         let tasks = report["tasks"].as_array().unwrap();
-        // A message that is broken as a whole is refused as a whole.
-        assert_eq!(tasks.len(), usize::from(name != "varint-without-end"), "{name}");
+        assert_eq!(tasks.len(), 1, "{name}");
     }
 }

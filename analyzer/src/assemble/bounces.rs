@@ -121,8 +121,8 @@ fn same_delegated(a: &Goal, b: &Goal) -> bool {
     match (a.stated, b.stated) {
         (Some(x), Some(y)) => return x == y,
         _ if !a.known || !b.known => return false,
-        // One form of words about two things is two goals.
-        _ if !a.idents.is_empty() && !b.idents.is_empty() && a.idents != b.idents => return false,
+        // One form of words about two things is two goals. Asking again with more known is one.
+        _ if !a.idents.is_subset(&b.idents) && !b.idents.is_subset(&a.idents) => return false,
         _ => {}
     }
     let (x, y): (HashSet<u32>, HashSet<u32>) =

@@ -60,7 +60,9 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
     for &i in &all {
         let s = g.nodes[i].s;
         let start = s.start.unwrap_or(i64::MIN);
-        open.retain(|k| groups[*k].iter().any(|j| g.nodes[*j].s.end.is_none_or(|e| e >= start - NEAR)));
+        open.retain(|k| {
+            groups[*k].iter().any(|j| g.nodes[*j].s.end.is_none_or(|e| e >= start.saturating_sub(NEAR)))
+        });
         let repeats_one = |k: &usize| groups[*k].iter().any(|&j| repeats(g, i, j));
         let found = s
             .response_id
@@ -199,7 +201,7 @@ fn order_by_growth(list: &mut [Inference<'_>]) {
                 .max();
             if let Some(t) = after.filter(|t| list[n].start <= *t && *t < i64::MAX) {
                 // After it, by the least step: the raw times stay on the spans.
-                let shift = t + 1 - list[n].start;
+                let shift = t.saturating_add(1).saturating_sub(list[n].start);
                 if shift > 0 && list[n].start > i64::MIN {
                     list[n].start += shift;
                     list[n].end = list[n].end.max(list[n].start);

@@ -178,7 +178,7 @@ impl Task<'_> {
         for &c in wasted {
             let call = &self.calls[c];
             if let (Some(a), Some(b), Some(_)) = (call.start, call.end, call.node) {
-                ns += (b - a).max(0);
+                ns = i64::saturating_add(ns, b.saturating_sub(a).max(0));
             }
             // A turn is wasted where all it asked for is.
             if let Some(k) = call.inference
@@ -195,7 +195,7 @@ impl Task<'_> {
             for (k, f) in self.infs.iter().enumerate() {
                 if f.start >= from && f.start <= to && Some(f.run) == self.transfers[b.back].to_run {
                     asked.insert(k);
-                    ns += (f.end - f.start).max(0);
+                    ns = i64::saturating_add(ns, f.end.saturating_sub(f.start).max(0));
                 }
             }
         }

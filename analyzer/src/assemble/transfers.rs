@@ -343,7 +343,7 @@ impl<'a> Matcher<'_, 'a> {
             let together: Vec<usize> = next
                 .iter()
                 .copied()
-                .filter(|r| self.runs.runs[*r].start - self.runs.runs[first].start < SAME)
+                .filter(|r| self.runs.runs[*r].start.saturating_sub(self.runs.runs[first].start) < SAME)
                 .collect();
             if together.len() > 1 {
                 self.ambiguous.push((x, together));

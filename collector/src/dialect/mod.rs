@@ -116,6 +116,7 @@ pub fn read_span(
     (dialect.read)(reader, &raw, &mut row);
     baton::overlay(reader, &raw, &mut row);
     common::events(&raw, &mut row);
+    plausible(&mut row);
     row.view.cut |= row.dropped > 0
         && matches!(row.role, baton_record::span::Role::Inference | baton_record::span::Role::Tool);
     Ok((row, raw.attrs.repeated))
@@ -165,7 +166,16 @@ pub fn read_log(
         row.dialect = genai::DIALECT.name.to_owned();
         genai::read_log(reader, &attrs, body, name, &mut row)
     };
+    plausible(&mut row);
     Ok(said.then_some(row))
+}
+
+/// Token counts no model call can have are not known, so that no sum of them can overflow.
+fn plausible(row: &mut Span) {
+    const MOST: i64 = 1 << 32;
+    for tokens in [&mut row.input_tokens, &mut row.output_tokens] {
+        *tokens = tokens.filter(|n| (0..=MOST).contains(n));
+    }
 }
 
 /// A text of at most `max` characters.
