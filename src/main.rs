@@ -18,10 +18,6 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command};
 
-// Assembly makes and drops many small things on several threads, which the system's allocator is slow at.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {

@@ -4,7 +4,7 @@
 //! Reads a few columns of every file. Files are sorted by trace, so a trace that stands in one file alone and is a task
 //! alone needs no sorting later; [`Groups::apart`] lists the others.
 
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashSet};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -89,10 +89,9 @@ impl Trace {
 /// Which traces belong together.
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// Traces whose task has another key than their own id, with that key, as texts and sorted.
-    pub keys: Vec<(String, String)>,
-    /// Traces that cannot be assembled file by file: of several files, or of one task with another trace.
-    pub apart: HashSet<u128>,
+    /// Traces that cannot be assembled file by file, of several files or of one task with another trace, each with the key of
+    /// its task: its smallest trace.
+    pub apart: HashMap<u128, u128>,
 }
 
 /// Reads what decides of all files, on `threads` threads.
@@ -100,7 +99,7 @@ pub struct Groups {
 /// # Errors
 /// Where a file cannot be read.
 pub fn groups(files: &[PathBuf], threads: usize) -> Result<Groups> {
-    let mut traces: HashMap<u128, Trace> = HashMap::new();
+    let mut traces: HashMap<u128, Trace> = HashMap::default();
     for part in in_parallel(files, threads, traces_of)? {
         for (id, t) in part {
             traces.entry(id).or_default().add(&t);
@@ -252,7 +251,7 @@ fn doubles(
     // A call without an id could be any.
     let unknown: HashSet<u128> = asked.iter().filter(|(_, r)| r.is_none()).map(|(t, _)| *t).collect();
     let wanted: HashSet<u64> = asked.iter().filter_map(|(_, r)| *r).collect();
-    let mut found: HashMap<u64, Vec<u128>> = HashMap::new();
+    let mut found: HashMap<u64, Vec<u128>> = HashMap::default();
     for (t, r) in in_parallel(files, threads, |p| calls(p, &|_, r| r.is_some_and(|r| wanted.contains(&r))))?
         .into_iter()
         .flatten()
@@ -264,7 +263,7 @@ fn doubles(
         v.sort_by_key(|t| (!traces.get(t).is_some_and(|x| x.shows_more), *t));
         v.dedup();
     }
-    let mut by_trace: HashMap<u128, Vec<Option<u128>>> = HashMap::new();
+    let mut by_trace: HashMap<u128, Vec<Option<u128>>> = HashMap::default();
     for (t, r) in &asked {
         let other = r.and_then(|r| found.get(&r)).and_then(|v| v.iter().copied().find(|o| o != t));
         by_trace.entry(*t).or_default().push(other);
@@ -280,8 +279,8 @@ fn doubles(
 }
 
 fn join(traces: HashMap<u128, Trace>, doubles: &[(u128, u128)]) -> Groups {
-    let mut parent: HashMap<u128, u128> = HashMap::new();
-    let mut first: HashMap<(bool, u128), u128> = HashMap::new();
+    let mut parent: HashMap<u128, u128> = HashMap::default();
+    let mut first: HashMap<(bool, u128), u128> = HashMap::default();
     let mut together = |parent: &mut HashMap<u128, u128>, name: (bool, u128), t: u128| {
         let f = *first.entry(name).or_insert(t);
         if f != t {
@@ -301,21 +300,18 @@ fn join(traces: HashMap<u128, Trace>, doubles: &[(u128, u128)]) -> Groups {
     }
     // The key of a task is its smallest trace, so it does not depend on the order of joining.
     let joined: Vec<u128> = parent.keys().copied().collect();
-    let mut smallest: HashMap<u128, u128> = HashMap::new();
+    let mut smallest: HashMap<u128, u128> = HashMap::default();
     for &t in &joined {
         let e = smallest.entry(find(&mut parent, t)).or_insert(t);
         *e = (*e).min(t);
     }
     let mut out = Groups::default();
     for &t in &joined {
-        out.apart.insert(t);
-        let key = smallest[&find(&mut parent, t)];
-        if key != t {
-            out.keys.push((trace_text(t), trace_text(key)));
-        }
+        out.apart.insert(t, smallest[&find(&mut parent, t)]);
     }
-    out.keys.sort();
-    out.apart.extend(traces.iter().filter(|(_, t)| t.files > 1).map(|(id, _)| *id));
+    for id in traces.iter().filter(|(_, t)| t.files > 1).map(|(id, _)| *id) {
+        out.apart.entry(id).or_insert(id);
+    }
     out
 }
 

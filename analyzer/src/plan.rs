@@ -1,27 +1,36 @@
 //! Assembly as an operator of a DataFusion plan.
 //!
 //! ```text
-//! scan of files, each sorted by trace                                                     -> AssembleExec by `trace_id`
-//! scan -> traces that stand apart -> task of each trace -> hash partition -> sort by task -> AssembleExec by `task_key`
+//! scan of files, each sorted by trace                              -> AssembleExec by `trace_id`, sets others aside
+//! rows set aside, with `task_key` -> hash partition -> sort by task -> AssembleExec by `task_key`
 //! ```
 //!
-//! Nearly every task is one trace in one file: it is assembled as the file is read. Only tasks of several files or traces are
-//! partitioned and sorted. The operator needs the rows of one key together and holds the rows of one task at a time. It gives
+//! Nearly every task is one trace in one file: it is assembled as the file is read. Only rows of tasks of several files or traces
+//! are set aside, in files, and then partitioned and sorted. The operator needs the rows of one key together and holds the rows of one task at a time. It gives
 //! batches of one row whose columns are the lists of rows of each table, in the order of [`tables::all`]: no row
 //! is copied when they are taken apart.
 
-use std::collections::HashSet;
+use foldhash::HashMap;
 use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use baton_record::schema::{SpanColumns, SpanRef};
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch, StructArray};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, ListArray, RecordBatch, StringViewArray, StringViewBuilder,
+    StructArray,
+};
 use datafusion::arrow::buffer::OffsetBuffer;
-use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::compute::{concat_batches, filter_record_batch};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::basic::Compression;
+use datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties};
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{
     Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
@@ -37,7 +46,7 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 
 use crate::assemble::{Rules, assemble};
-use crate::group::trace_key;
+use crate::group::{trace_key, trace_text};
 use crate::tables::{self, Tables};
 
 /// The column that groups rows of one task.
@@ -46,6 +55,38 @@ pub const TASK_KEY: &str = "task_key";
 /// Rows of output held before they are given on.
 const FLUSH: usize = 16 * 1024;
 
+/// Traces whose rows are not assembled but written to files, one per partition.
+#[derive(Debug)]
+pub struct Aside {
+    /// The traces, each with the key of its task.
+    pub traces: HashMap<u128, u128>,
+    /// Where their rows go: `<partition>.parquet`, in the layout of [`aside_schema`].
+    pub dir: PathBuf,
+}
+
+/// The layout of rows set aside: that of `spans/`, and [`TASK_KEY`].
+pub fn aside_schema() -> SchemaRef {
+    let mut fields: Vec<FieldRef> = baton_record::schema::schema().fields().iter().cloned().collect();
+    fields.push(Arc::new(Field::new(TASK_KEY, DataType::Utf8View, false)));
+    Arc::new(Schema::new(fields))
+}
+
+impl Aside {
+    fn writer(&self, partition: usize) -> Result<ArrowWriter<File>> {
+        let file = File::create(self.dir.join(format!("{partition:04}.parquet")))?;
+        // Read once, soon: not worth the time of strong compression.
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::LZ4_RAW)
+            .set_statistics_enabled(EnabledStatistics::None)
+            .set_max_row_group_row_count(Some(ASIDE_ROWS))
+            .build();
+        Ok(ArrowWriter::try_new(file, aside_schema(), Some(properties))?)
+    }
+}
+
+/// Rows in one group of a file of rows set aside: a part of them is held while it is written.
+const ASIDE_ROWS: usize = 32 * 1024;
+
 /// The operator.
 #[derive(Debug)]
 pub struct AssembleExec {
@@ -53,8 +94,7 @@ pub struct AssembleExec {
     rules: Arc<Rules>,
     /// The column whose equal values are one task.
     key: &'static str,
-    /// Traces that are left out: they are assembled elsewhere.
-    skip: Arc<HashSet<u128>>,
+    aside: Option<Arc<Aside>>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
 }
@@ -74,7 +114,7 @@ impl AssembleExec {
         input: Arc<dyn ExecutionPlan>,
         rules: Arc<Rules>,
         key: &'static str,
-        skip: Arc<HashSet<u128>>,
+        aside: Option<Arc<Aside>>,
     ) -> Self {
         let schema = output_schema();
         let properties = PlanProperties::new(
@@ -83,12 +123,12 @@ impl AssembleExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Self { input, rules, key, skip, schema, properties: Arc::new(properties) }
+        Self { input, rules, key, aside, schema, properties: Arc::new(properties) }
     }
 
-    /// Over a scan in which the rows of a trace stand together: every trace is a task, except those in `skip`.
-    pub fn by_trace(input: Arc<dyn ExecutionPlan>, rules: Arc<Rules>, skip: HashSet<u128>) -> Self {
-        Self::new(input, rules, "trace_id", Arc::new(skip))
+    /// Over a scan in which the rows of a trace stand together: every trace is a task, except those to be set aside.
+    pub fn by_trace(input: Arc<dyn ExecutionPlan>, rules: Arc<Rules>, aside: Option<Aside>) -> Self {
+        Self::new(input, rules, "trace_id", aside.map(Arc::new))
     }
 
     /// Over rows with a column [`TASK_KEY`] in any order: puts partitioning and sorting in front.
@@ -105,7 +145,7 @@ impl AssembleExec {
             return Err(DataFusionError::Internal("no ordering".to_owned()));
         };
         let sorted = SortExec::new(ordering, parted).with_preserve_partitioning(true);
-        Ok(Self::new(Arc::new(sorted), rules, TASK_KEY, Arc::default()))
+        Ok(Self::new(Arc::new(sorted), rules, TASK_KEY, None))
     }
 }
 
@@ -158,7 +198,7 @@ impl ExecutionPlan for AssembleExec {
         let child = children
             .pop()
             .ok_or_else(|| DataFusionError::Internal("AssembleExec has one child".to_owned()))?;
-        Ok(Arc::new(Self::new(child, self.rules.clone(), self.key, self.skip.clone())))
+        Ok(Arc::new(Self::new(child, self.rules.clone(), self.key, self.aside.clone())))
     }
 
     fn with_new_children(
@@ -174,7 +214,9 @@ impl ExecutionPlan for AssembleExec {
             input,
             rules: self.rules.clone(),
             key: self.key,
-            skip: self.skip.clone(),
+            partition,
+            aside: self.aside.clone(),
+            writer: None,
             schema: self.schema.clone(),
             pending: Vec::new(),
             tables: Tables::default(),
@@ -198,7 +240,9 @@ struct State {
     input: SendableRecordBatchStream,
     rules: Arc<Rules>,
     key: &'static str,
-    skip: Arc<HashSet<u128>>,
+    partition: usize,
+    aside: Option<Arc<Aside>>,
+    writer: Option<ArrowWriter<File>>,
     schema: SchemaRef,
     /// Rows of the task that is not complete yet.
     pending: Vec<RecordBatch>,
@@ -214,6 +258,9 @@ impl State {
                 None => {
                     self.done = true;
                     self.complete()?;
+                    if let Some(w) = self.writer.take() {
+                        w.close()?;
+                    }
                     return if self.tables.is_empty() { Ok(None) } else { self.flush().map(Some) };
                 }
             }
@@ -240,11 +287,13 @@ impl State {
             }
         }
         let cols = SpanColumns::new(&batch)?;
+        let mut apart = Vec::new();
         for i in 1..=n {
             if i < n && keys.value(i) == keys.value(from) {
                 continue;
             }
-            if !self.skip.is_empty() && self.skip.contains(&trace_key(keys.value(from))) {
+            if let Some(key) = self.aside.as_ref().and_then(|a| a.traces.get(&trace_key(keys.value(from)))) {
+                apart.push((from..i, *key));
                 from = i;
                 continue;
             }
@@ -259,7 +308,27 @@ impl State {
             }
             from = i;
         }
-        Ok(())
+        if apart.is_empty() { Ok(()) } else { self.set_aside(&batch, &apart) }
+    }
+
+    /// Writes the rows of some traces to this partition's file, all of a batch at once.
+    fn set_aside(&mut self, batch: &RecordBatch, traces: &[(Range<usize>, u128)]) -> Result<()> {
+        let Some(aside) = &self.aside else { return Ok(()) };
+        let w = match &mut self.writer {
+            Some(w) => w,
+            none => none.insert(aside.writer(self.partition)?),
+        };
+        let mut picked = vec![false; batch.num_rows()];
+        let mut keys = StringViewBuilder::new();
+        for (rows, key) in traces {
+            picked[rows.clone()].fill(true);
+            let key = trace_text(*key);
+            rows.clone().for_each(|_| keys.append_value(&key));
+        }
+        let rows = filter_record_batch(batch, &BooleanArray::from(picked))?;
+        let mut columns = rows.columns().to_vec();
+        columns.push(Arc::new(keys.finish()));
+        Ok(w.write(&RecordBatch::try_new(aside_schema(), columns)?)?)
     }
 
     fn complete(&mut self) -> Result<()> {
@@ -292,7 +361,7 @@ impl State {
     }
 }
 
-fn keys(batch: &RecordBatch, key: &str) -> Result<datafusion::arrow::array::StringViewArray> {
+fn keys(batch: &RecordBatch, key: &str) -> Result<StringViewArray> {
     let c = batch.column_by_name(key).ok_or_else(|| DataFusionError::Internal(format!("no column {key}")))?;
     let c = datafusion::arrow::compute::cast(c, &DataType::Utf8View)?;
     Ok(c.as_string_view().clone())

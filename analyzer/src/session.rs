@@ -8,27 +8,26 @@ use baton_record::canonical::sha256_hex;
 use baton_record::config::Config;
 use baton_record::prints::PrintKey;
 use baton_record::schema;
-use datafusion::arrow::array::{ArrayRef, RecordBatch, StringViewArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{DataType, Fields, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::functions::core::expr_fn::coalesce;
-use datafusion::logical_expr::JoinType;
 use datafusion::parquet::arrow::ArrowWriter;
-use datafusion::parquet::basic::{Compression, ZstdLevel};
-use datafusion::parquet::file::properties::WriterProperties;
+use datafusion::parquet::basic::Compression;
+use datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties};
 use datafusion::parquet::file::reader::FileReader;
 use datafusion::parquet::file::serialized_reader::SerializedFileReader;
+use datafusion::parquet::schema::types::ColumnPath;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-use datafusion::prelude::{Expr, ParquetReadOptions, SQLOptions, SessionConfig, SessionContext, col, lit};
+use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, SessionContext};
 use futures::{Stream, StreamExt};
 
 use crate::assemble::Rules;
-use crate::group::{self, Groups, trace_text};
-use crate::plan::{AssembleExec, TASK_KEY, rows_of};
+use crate::group;
+use crate::plan::{Aside, AssembleExec, aside_schema, rows_of};
 use crate::tables;
 
 /// Why a store could not be opened or a question not answered.
@@ -230,17 +229,20 @@ impl Session {
             .await
             .map_err(|_| Error::Worker)??;
         let rules = Arc::new(Rules::new(config, self.key));
-        let apart = self.apart(&groups).await?;
-        if !self.files.is_empty() {
-            let plan = AssembleExec::by_trace(self.scan().await?, rules.clone(), groups.apart);
-            self.write(Arc::new(plan), out, 0).await?;
-        }
         // Also without rows: every table then has a file.
-        if let Some(input) = apart {
-            let plan = AssembleExec::by_task(input, self.partitions, rules)?;
+        write_tables(futures::stream::empty().boxed(), out.to_owned(), "empty".to_owned()).await?;
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        let rest = tempfile::Builder::new().prefix("aside-").tempdir_in(out).map_err(io(out))?;
+        let aside =
+            (!groups.apart.is_empty()).then(|| Aside { traces: groups.apart, dir: rest.path().to_owned() });
+        let apart = aside.is_some();
+        let plan = AssembleExec::by_trace(self.scan().await?, rules.clone(), aside);
+        self.write(Arc::new(plan), out, 0).await?;
+        if apart {
+            let plan = AssembleExec::by_task(self.apart(rest.path()).await?, self.partitions, rules)?;
             self.write(Arc::new(plan), out, 1).await?;
-        } else {
-            write_tables(futures::stream::empty().boxed(), out.to_owned(), "empty".to_owned()).await?;
         }
         Ok(())
     }
@@ -255,27 +257,12 @@ impl Session {
         Ok(frame.create_physical_plan().await?)
     }
 
-    /// The rows of traces that stand apart, with the key of their task.
-    async fn apart(&self, groups: &Groups) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        if groups.apart.is_empty() {
-            return Ok(None);
-        }
-        let ids: Vec<Expr> = groups.apart.iter().map(|t| lit(trace_text(*t))).collect();
-        let rows = self.ctx.table("spans").await?.filter(col("trace_id").in_list(ids, false))?;
-        let own = rows.with_column(TASK_KEY, col("trace_id"))?;
-        if groups.keys.is_empty() {
-            return Ok(Some(own.create_physical_plan().await?));
-        }
-        let text = |name: &str| Field::new(name, DataType::Utf8View, false);
-        let fields = Arc::new(Schema::new(vec![text("grouped_trace"), text("grouped_key")]));
-        let traces: StringViewArray = groups.keys.iter().map(|(t, _)| Some(t.as_str())).collect();
-        let keys: StringViewArray = groups.keys.iter().map(|(_, k)| Some(k.as_str())).collect();
-        let batch = RecordBatch::try_new(fields, vec![Arc::new(traces) as ArrayRef, Arc::new(keys)])?;
-        let groups = self.ctx.read_batch(batch)?;
-        let joined = own
-            .join(groups, JoinType::Left, &["trace_id"], &["grouped_trace"], None)?
-            .with_column(TASK_KEY, coalesce(vec![col("grouped_key"), col(TASK_KEY)]))?;
-        Ok(Some(joined.create_physical_plan().await?))
+    /// The rows that were set aside.
+    async fn apart(&self, dir: &Path) -> Result<Arc<dyn ExecutionPlan>> {
+        let fields = aside_schema();
+        let from = format!("{}/", dir.display());
+        let rows = self.ctx.read_parquet(from, ParquetReadOptions::default().schema(&fields)).await?;
+        Ok(rows.create_physical_plan().await?)
     }
 
     /// Runs an assembly, a file per table and partition.
@@ -354,6 +341,31 @@ fn check_layout(path: &Path) -> Result<()> {
     }
 }
 
+/// Rows in one group of a table's file: what is held while it is written.
+const TABLE_ROWS: usize = 128 * 1024;
+
+/// How a table is written. Tables are made anew from the spans, so fast to write counts more than small; and a file has many
+/// columns, each with a compressor, whose state is large for the stronger kinds.
+fn properties(fields: &Fields) -> WriterProperties {
+    let mut p = WriterProperties::builder()
+        .set_compression(Compression::LZ4_RAW)
+        .set_max_row_group_row_count(Some(TABLE_ROWS))
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_created_by("baton".to_owned());
+    for f in fields {
+        let column = ColumnPath::from(f.name().as_str());
+        // Ranges of time leave out row groups; ranges of hashes leave out none.
+        if matches!(f.data_type(), DataType::Timestamp(..)) {
+            p = p.set_column_statistics_enabled(column.clone(), EnabledStatistics::Chunk);
+        }
+        // What differs in every row makes a dictionary for nothing.
+        if tables::DISTINCT.contains(&f.name().as_str()) {
+            p = p.set_column_dictionary_enabled(column, false);
+        }
+    }
+    p.build()
+}
+
 /// Writes the rows of one partition, a file per table; a table without rows gets an empty file.
 async fn write_tables(
     mut stream: impl Stream<Item = Result<RecordBatch, DataFusionError>> + Unpin,
@@ -366,10 +378,7 @@ async fn write_tables(
         fs::create_dir_all(&folder).map_err(io(&folder))?;
         let path = folder.join(format!("{name}.parquet"));
         let file = fs::File::create(&path).map_err(io(&path))?;
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
-            .set_created_by("baton".to_owned())
-            .build();
+        let properties = properties(&fields);
         writers.push(ArrowWriter::try_new(
             std::io::BufWriter::new(file),
             tables::schema_of(&fields),

@@ -372,6 +372,27 @@ pub struct Tables {
     pub findings: Findings,
 }
 
+/// Columns whose values differ from row to row.
+pub const DISTINCT: [&str; 17] = [
+    "args",
+    "args_digest",
+    "call",
+    "call_id",
+    "end",
+    "handoff_id",
+    "inference_id",
+    "payload_text",
+    "receiver_inference_id",
+    "receiver_run_id",
+    "repeats",
+    "response_id",
+    "run_id",
+    "sender_inference_id",
+    "sender_run_id",
+    "span_id",
+    "start",
+];
+
 /// Names and fields of all tables, in the order of [`Tables::finish`].
 pub fn all() -> [(&'static str, Fields); 8] {
     [

@@ -1,6 +1,6 @@
 //! Control that goes back with the same goal (METRICS.md section 3, bounces).
 
-use std::collections::HashSet;
+use foldhash::HashSet;
 
 use baton_record::schema::{unpack_u32, unpack_u64};
 use baton_record::span::{ItemKind, Speaker};
@@ -133,7 +133,7 @@ fn same_delegated(a: &Goal, b: &Goal) -> bool {
 
 /// How many different messages of the user the agents had seen before a moment.
 fn users_before(infs: &[Inference<'_>], said: &HashSet<i64>, time: i64) -> usize {
-    let mut seen: HashSet<i64> = HashSet::new();
+    let mut seen: HashSet<i64> = HashSet::default();
     for f in infs.iter().filter(|f| f.start <= time) {
         for i in f
             .input

@@ -1,6 +1,6 @@
 //! Tool calls, each once: the model's request, the tool's span and the result, joined.
 
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashSet};
 
 use baton_record::names::{bare_tool_name, same_name, slug, transfer_name};
 use baton_record::schema::{ItemRef, PayloadRef};
@@ -73,7 +73,7 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
         .filter(|i| g.nodes[*i].s.role == Role::Tool && !g.nodes[*i].duplicate)
         .collect();
     let mut out: Vec<ToolSpan<'a>> = Vec::new();
-    let mut by_id: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut by_id: HashMap<(&str, &str), usize> = HashMap::default();
     let mut unnamed: Vec<usize> = Vec::new();
     for i in nodes {
         let n = &g.nodes[i];
@@ -203,11 +203,11 @@ fn from_item<'a>(
 fn harvest<'a>(infs: &[Inference<'a>], runs: &Runs<'a>, calls: &mut Vec<Call<'a>>) {
     let mut known_ids: Vec<&str> = calls.iter().filter_map(|c| c.call_id).collect();
     // How often a call of this form was made or seen: ids of one call may differ between output and input.
-    let mut known: HashMap<(&str, Option<i64>), usize> = HashMap::new();
-    let mut made: HashMap<(&str, Option<i64>), usize> = HashMap::new();
+    let mut known: HashMap<(&str, Option<i64>), usize> = HashMap::default();
+    let mut made: HashMap<(&str, Option<i64>), usize> = HashMap::default();
     let mut found = Vec::new();
     for (k, inf) in infs.iter().enumerate() {
-        let mut here: HashMap<(&str, Option<i64>), usize> = HashMap::new();
+        let mut here: HashMap<(&str, Option<i64>), usize> = HashMap::default();
         let before = infs[..k].iter().rev().find(|f| f.run == inf.run || f.output.is_none());
         let lacks_output = before.is_some_and(|f| f.output.is_none());
         for (pos, item) in inf.input.iter().flatten().enumerate() {
@@ -384,10 +384,10 @@ fn from_span<'a>(g: &Graph<'a>, runs: &Runs<'a>, t: &ToolSpan<'a>) -> Call<'a> {
 
 /// Finds each call's result in later messages.
 fn answers<'a>(infs: &[Inference<'a>], calls: &mut [Call<'a>]) {
-    let mut by_id: HashMap<&str, Vec<(usize, ItemRef<'a>)>> = HashMap::new();
+    let mut by_id: HashMap<&str, Vec<(usize, ItemRef<'a>)>> = HashMap::default();
     // Equal results answer a call whose id no message knows, unless they bear the id of another call.
     let ids: HashSet<&str> = calls.iter().filter_map(|c| c.call_id).collect();
-    let mut by_hash: HashMap<i64, Vec<usize>> = HashMap::new();
+    let mut by_hash: HashMap<i64, Vec<usize>> = HashMap::default();
     for (k, inf) in infs.iter().enumerate() {
         for item in inf.input.iter().chain(&inf.output).flatten().filter(|i| i.kind == ItemKind::Result) {
             if let Some(id) = item.call_id {

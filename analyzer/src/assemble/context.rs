@@ -1,6 +1,6 @@
 //! What the sender's context held, what the receiver saw, what leaked (METRICS.md section 2).
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use baton_record::prints::{identifiers, is_strong};
 use baton_record::schema::{ItemRef, PayloadRef, unpack_u32, unpack_u64};
@@ -103,7 +103,7 @@ pub(super) fn compare(infs: &[Inference<'_>], t: &Transfer<'_>, receiver: Option
 
 /// Items that stand on both sides. One that is blanked in place does not.
 fn common(b: &[&ItemRef<'_>], a: &[&ItemRef<'_>]) -> i64 {
-    let mut left: HashMap<(ItemKind2, Option<i64>), i64> = HashMap::new();
+    let mut left: HashMap<(ItemKind2, Option<i64>), i64> = HashMap::default();
     for i in b.iter().filter(|i| !i.blanked) {
         *left.entry((ItemKind2::of(i), i.hash)).or_default() += 1;
     }

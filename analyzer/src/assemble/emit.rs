@@ -1,6 +1,6 @@
 //! From what was found to rows.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 use std::hash::Hasher;
 
 use baton_record::constraint::set_hash;
@@ -44,7 +44,7 @@ impl Task<'_> {
             };
             short(&[span(n).0, span(n).1, call.name, &place])
         });
-        let mut seen: HashMap<String, usize> = HashMap::new();
+        let mut seen: HashMap<String, usize> = HashMap::default();
         let handoffs = self.transfers.iter().map(|t| {
             let call = t.call.and_then(|c| self.calls[c].call_id).unwrap_or_default();
             let (trace, id) = span(t.evidence);

@@ -1,8 +1,8 @@
 //! The spans of one group of traces as a tree: each span once, log records joined to their span, parents
 //! before children, broken parents marked.
 
+use foldhash::HashMap;
 use std::cmp::Ordering;
-use std::collections::HashMap;
 
 use baton_record::schema::{Contents, ItemRef, PayloadRef, SpanRef};
 use baton_record::span::{Args, ItemKind, Role, Source, Status, View};
@@ -90,7 +90,8 @@ fn prefer((a, x): (&SpanRef<'_>, &Held<'_>), (b, y): (&SpanRef<'_>, &Held<'_>)) 
 impl<'a> Graph<'a> {
     /// Builds the tree of the given rows, whose items and payloads come beside them.
     pub(super) fn new(rows: &'a [SpanRef<'a>], mut held: Vec<Held<'a>>) -> Self {
-        let mut by_id: HashMap<(&str, &str), usize> = HashMap::with_capacity(rows.len());
+        let mut by_id: HashMap<(&str, &str), usize> =
+            HashMap::with_capacity_and_hasher(rows.len(), Default::default());
         let mut winners: Vec<usize> = Vec::with_capacity(rows.len());
         let mut logs: Vec<usize> = Vec::new();
         let mut conflicts = 0;
@@ -223,12 +224,12 @@ impl<'a> Graph<'a> {
         if orphans.is_empty() {
             return;
         }
-        let mut roots: HashMap<&str, Option<usize>> = HashMap::new();
+        let mut roots: HashMap<&str, Option<usize>> = HashMap::default();
         for (i, n) in self.nodes.iter().enumerate().filter(|(_, n)| n.s.parent_id.is_none()) {
             // Of several roots none is known to be the one.
             roots.entry(n.s.trace_id).and_modify(|r| *r = None).or_insert(Some(i));
         }
-        let mut first: HashMap<(&str, Option<&str>), usize> = HashMap::new();
+        let mut first: HashMap<(&str, Option<&str>), usize> = HashMap::default();
         for &i in orphans {
             let s = self.nodes[i].s;
             match roots.get(s.trace_id) {
@@ -272,7 +273,7 @@ impl<'a> Graph<'a> {
         logs.sort_by(|(a, x), (b, y)| place(a).cmp(&place(b)).then_with(|| x.hashes().cmp(&y.hashes())));
         // The same record twice is once.
         logs.dedup_by(|(a, x), (b, y)| place(a) == place(b) && x.hashes() == y.hashes());
-        let mut by_call: HashMap<(&str, &str), usize> = HashMap::new();
+        let mut by_call: HashMap<(&str, &str), usize> = HashMap::default();
         for (i, n) in self.nodes.iter().enumerate() {
             if let (Role::Tool, Some(c), true) = (n.s.role, n.s.call_id, n.s.tool.is_some()) {
                 by_call.entry((n.s.trace_id, c)).or_insert(i);

@@ -1,6 +1,6 @@
 //! Model calls, each once (METRICS.md section 5).
 
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashSet};
 
 use baton_record::schema::{ItemRef, PayloadRef};
 use baton_record::span::{ItemKind, Role, View};
@@ -53,8 +53,8 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
         .collect();
     let mut duplicates = 0;
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    let mut by_response: HashMap<&str, usize> = HashMap::new();
-    let mut of_node: HashMap<usize, usize> = HashMap::with_capacity(all.len());
+    let mut by_response: HashMap<&str, usize> = HashMap::default();
+    let mut of_node: HashMap<usize, usize> = HashMap::with_capacity_and_hasher(all.len(), Default::default());
     // Groups that may not have ended yet: nodes come by start, so only these can lie around one.
     let mut open: Vec<usize> = Vec::new();
     for &i in &all {
@@ -178,7 +178,7 @@ fn repeats(g: &Graph<'_>, i: usize, j: usize) -> bool {
 
 /// Clocks may disagree. A call whose input holds the result of a call that another one asked for comes after it.
 fn order_by_growth(list: &mut [Inference<'_>]) {
-    let mut asked: HashMap<&str, usize> = HashMap::new();
+    let mut asked: HashMap<&str, usize> = HashMap::default();
     for (n, inf) in list.iter().enumerate() {
         for item in inf.output.iter().flatten() {
             if let (ItemKind::Call, Some(id)) = (item.kind, item.call_id) {
@@ -237,8 +237,8 @@ pub(super) fn drop_mirrors(g: &mut Graph<'_>) -> i64 {
         let k = traces.iter().position(|t| t.id == s.trace_id).unwrap_or_else(|| {
             traces.push(Trace {
                 id: s.trace_id,
-                calls: HashSet::new(),
-                scopes: HashSet::new(),
+                calls: HashSet::default(),
+                scopes: HashSet::default(),
                 start: i64::MAX,
                 end: i64::MIN,
                 content: 0,

@@ -1,7 +1,7 @@
 //! What is known of one task: its model calls, tool calls and transfers, and for each transfer what it carried
 //! and cost. What cannot be known keeps its reason.
 
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashSet};
 
 use baton_record::contract::Field;
 use baton_record::names::is_final_answer_tool;
@@ -154,8 +154,8 @@ fn tool_calls(infs: &[Inference<'_>], calls: &[Call<'_>], transfers: &[Transfer<
 
 /// For each tool call the transfer under which it counts: the one that started its run, until the run hands off.
 fn under_transfers(calls: &[Call<'_>], is_tool: &[bool], transfers: &[Transfer<'_>]) -> Vec<Option<usize>> {
-    let mut started: HashMap<usize, usize> = HashMap::new();
-    let mut left: HashMap<usize, (i64, Option<usize>)> = HashMap::new();
+    let mut started: HashMap<usize, usize> = HashMap::default();
+    let mut left: HashMap<usize, (i64, Option<usize>)> = HashMap::default();
     for (i, t) in transfers.iter().enumerate().filter(|(_, t)| t.outcome == "accepted") {
         if let Some(r) = t.to_run {
             started.entry(r).or_insert(i);
@@ -216,7 +216,7 @@ impl Task<'_> {
             .map(|i| self.calls_under(i).any(|c| self.repeats[c].is_some_and(|r| r.kind == Kind::Redundant)))
             .collect();
         let roots: Vec<i64> = {
-            let mut first: HashMap<&str, i64> = HashMap::new();
+            let mut first: HashMap<&str, i64> = HashMap::default();
             for n in &self.g.nodes {
                 let e = first.entry(n.s.trace_id).or_insert(n.start);
                 *e = (*e).min(n.start);
@@ -408,8 +408,8 @@ impl Task<'_> {
         refs.sort();
         refs.dedup();
         if let Some(run) = t.to_run.filter(|_| !refs.is_empty()) {
-            let mut used: HashSet<u64> = HashSet::new();
-            let mut shingles: HashSet<u32> = HashSet::new();
+            let mut used: HashSet<u64> = HashSet::default();
+            let mut shingles: HashSet<u32> = HashSet::default();
             let mut add = |i: &baton_record::schema::ItemRef<'_>| {
                 used.extend(unpack_u64(i.idents).map(|h| h | 1));
                 shingles.extend(unpack_u32(i.shingles));

@@ -27,7 +27,8 @@ mod repeats;
 mod runs;
 mod transfers;
 
-use std::collections::{BTreeMap, HashMap};
+use foldhash::HashMap;
+use std::collections::BTreeMap;
 
 use baton_record::config::{Config, Mutating};
 use baton_record::constraint::ConstraintKind;
@@ -116,7 +117,7 @@ fn one<'a>(
 fn parts(rows: Vec<SpanRef<'_>>) -> BTreeMap<String, Vec<SpanRef<'_>>> {
     let by_id: HashMap<(&str, &str), usize> =
         rows.iter().enumerate().filter(|(_, r)| !r.log).map(|(i, r)| ((r.trace_id, r.span_id), i)).collect();
-    let mut first: HashMap<&str, (Option<i64>, &str)> = HashMap::new();
+    let mut first: HashMap<&str, (Option<i64>, &str)> = HashMap::default();
     for r in &rows {
         if let Some(t) = r.task_id {
             let e = first.entry(r.trace_id).or_insert((r.start, t));

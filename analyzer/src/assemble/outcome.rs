@@ -1,7 +1,7 @@
 //! What is known of a task as a whole: whether it reached its end, what was done again, what that cost
 //! (METRICS.md section 3).
 
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashSet};
 
 use baton_record::names::{bare_tool_name, is_final_answer_tool, slug, slug_of};
 use baton_record::schema::unpack_u64;
@@ -83,7 +83,7 @@ impl Task<'_> {
             if steps.is_empty() || t.outcome != "accepted" {
                 continue;
             }
-            let mut seen: HashSet<String> = HashSet::new();
+            let mut seen: HashSet<String> = HashSet::default();
             for c in self.calls_under(i) {
                 let tool = slug(bare_tool_name(self.calls[c].name));
                 if steps.contains(&rules_key(&tool)) && seen.insert(tool) {
@@ -96,7 +96,7 @@ impl Task<'_> {
 
     pub(super) fn write_task(&self, out: &mut Tables, service: Option<&str>, partial: Option<&'static str>) {
         let mut traces: Vec<(i64, &str)> = Vec::new();
-        let mut first: HashMap<&str, i64> = HashMap::new();
+        let mut first: HashMap<&str, i64> = HashMap::default();
         for n in &self.g.nodes {
             let e = first.entry(n.s.trace_id).or_insert(n.start);
             *e = (*e).min(n.start);
@@ -173,7 +173,7 @@ impl Task<'_> {
 
     /// Tokens and time of wasted calls and of bounces.
     fn waste(&self, wasted: &[usize]) -> (i64, i64) {
-        let mut asked: HashSet<usize> = HashSet::new();
+        let mut asked: HashSet<usize> = HashSet::default();
         let mut ns = 0;
         for &c in wasted {
             let call = &self.calls[c];

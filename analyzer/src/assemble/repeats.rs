@@ -1,7 +1,7 @@
 //! Which calls repeat an earlier one: redundant, a retry of a known failure, or the run's own repeat
 //! (METRICS.md section 2, redundant_tool_calls).
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use baton_record::names::{bare_tool_name, slug_of};
 
@@ -137,7 +137,7 @@ pub(super) fn find(
     let mut out = vec![None; calls.len()];
     // The task's tools, each once, with the last call that changed what they see.
     let mut tools: Vec<(&str, Option<usize>)> = Vec::new();
-    let mut seen: HashMap<(usize, &str), Vec<usize>> = HashMap::new();
+    let mut seen: HashMap<(usize, &str), Vec<usize>> = HashMap::default();
     let own: Vec<usize> = calls
         .iter()
         .map(|c| {

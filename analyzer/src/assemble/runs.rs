@@ -1,6 +1,6 @@
 //! Which agent ran each thing: activations of agents, from whatever the spans say.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use baton_record::names::{is_placeholder_agent, same_name, slug, slug_of, transfer_name};
 use baton_record::schema::ItemRef;
@@ -93,7 +93,7 @@ pub(super) fn build<'a>(g: &Graph<'a>, infs: &mut [Inference<'a>]) -> Runs<'a> {
         context: vec![Context::None(0); n],
         runs: Vec::new(),
         of_node: vec![None; n],
-        inner: HashMap::new(),
+        inner: HashMap::default(),
         flat: Vec::new(),
         unowned: Vec::new(),
     };
@@ -344,7 +344,7 @@ impl<'a> Builder<'_, 'a> {
     fn place_flat(&mut self) {
         let mut flat = std::mem::take(&mut self.flat);
         flat.sort_by_key(|(_, i)| self.g.nodes[*i].start);
-        let mut current: HashMap<Context, (usize, String)> = HashMap::new();
+        let mut current: HashMap<Context, (usize, String)> = HashMap::default();
         for (around, i) in flat {
             let Some(agent) = self.declared[i] else { continue };
             let s = slug(agent);
@@ -391,8 +391,8 @@ impl<'a> Builder<'_, 'a> {
         }
         calls.sort_by_key(|(k, _)| (infs[*k].start, *k));
         // (scope, instructions) -> runs made so far with their last call.
-        let mut groups: HashMap<(usize, Option<i64>), Vec<(usize, usize)>> = HashMap::new();
-        let mut asked: HashMap<&str, usize> = HashMap::new();
+        let mut groups: HashMap<(usize, Option<i64>), Vec<(usize, usize)>> = HashMap::default();
+        let mut asked: HashMap<&str, usize> = HashMap::default();
         let mut placed: Vec<(usize, usize, usize)> = Vec::new(); // (scope, start, run) as they come
         for (k, scope) in calls {
             let inf = &infs[k];

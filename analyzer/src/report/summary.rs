@@ -181,13 +181,26 @@ async fn pairs(session: &Session) -> Result<Option<Section>> {
         ("leaks", ">leaks"),
     ];
     let measures: Vec<&Measure> = COLUMNS.iter().filter_map(|(n, _)| Measure::by_name(n)).collect();
-    let mut sql = String::from("SELECT h.from_agent, h.to_agent, COUNT(*) AS n");
-    let mut joins = String::new();
+    // All measures below each other and joined to their transfers once: side by side would be a join for each.
+    let mut sql =
+        String::from("SELECT h.from_agent, h.to_agent, SUM(CASE WHEN u.m = -1 THEN 1 ELSE 0 END) AS n");
+    let mut parts =
+        vec!["SELECT handoff_id AS id, -1 AS m, 0 AS numerator, 0 AS denominator FROM handoffs".to_owned()];
     for (i, m) in measures.iter().enumerate() {
-        sql.push_str(&format!(", SUM(m{i}.numerator) AS n{i}, SUM(m{i}.denominator) AS d{i}"));
-        joins.push_str(&format!(" LEFT JOIN (SELECT id, numerator, denominator FROM (\n{}) x WHERE unknown IS NULL AND rated) m{i} ON m{i}.id = h.handoff_id", m.sql));
+        for (name, column) in [("n", "numerator"), ("d", "denominator")] {
+            sql.push_str(&format!(", SUM(CASE WHEN u.m = {i} THEN u.{column} END) AS {name}{i}"));
+        }
+        parts.push(format!(
+            "SELECT id, {i} AS m, numerator, denominator FROM (\n{}) x WHERE unknown IS NULL AND rated",
+            m.sql
+        ));
     }
-    sql.push_str(&format!(" FROM handoffs h{joins} WHERE h.outcome = 'accepted' GROUP BY h.from_agent, h.to_agent ORDER BY n DESC, h.from_agent, h.to_agent LIMIT {}", SHOWN + 1));
+    sql.push_str(&format!(
+        " FROM (\n{}) u JOIN handoffs h ON h.handoff_id = u.id WHERE h.outcome = 'accepted' \
+         GROUP BY h.from_agent, h.to_agent ORDER BY n DESC, h.from_agent, h.to_agent LIMIT {}",
+        parts.join("\nUNION ALL\n"),
+        SHOWN + 1
+    ));
     let mut rows = Vec::new();
     for r in Rows::new(&session.query(&sql).await?)?.all() {
         let mut row = vec![ends(&r), r.int("n").unwrap_or(0).to_string()];
