@@ -88,8 +88,8 @@ pub(crate) struct Explain {
 /// `sql`.
 #[derive(Debug, Args)]
 pub(crate) struct Sql {
-    /// The question.
-    #[arg(value_name = "QUERY")]
+    /// The question. May begin with a comment.
+    #[arg(value_name = "QUERY", allow_hyphen_values = true)]
     pub(crate) query: String,
     #[command(flatten)]
     pub(crate) source: Source,

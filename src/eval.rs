@@ -1,6 +1,6 @@
 //! `baton eval`.
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 
 use anyhow::Result;
 use baton_analyzer::report::{json, summary};
@@ -13,12 +13,13 @@ use crate::{Exit, source};
 pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
     source::block_on(async {
         let o = source::open(&args.source, config).await?;
-        let text = match args.format {
-            Format::Json => format!("{}\n", json::report(&o.session).await?),
-            Format::Terminal => summary::document(&o.session).await?.terminal(),
-            Format::Markdown => summary::document(&o.session).await?.markdown(),
-        };
-        std::io::stdout().lock().write_all(text.as_bytes())?;
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        match args.format {
+            Format::Json => json::write(&o.session, &mut out).await?,
+            Format::Terminal => out.write_all(summary::document(&o.session).await?.terminal().as_bytes())?,
+            Format::Markdown => out.write_all(summary::document(&o.session).await?.markdown().as_bytes())?,
+        }
+        out.flush()?;
         Ok(o.exit())
     })
 }

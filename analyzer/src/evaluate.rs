@@ -1,10 +1,13 @@
 //! The evaluation: all measures over the tables, and the rows that reports show.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type, TimestampNanosecondType};
+use datafusion::execution::SendableRecordBatchStream;
+use futures::StreamExt;
 
 use crate::measures::{self, Measure, Subject};
 use crate::session::{Result, Session};
@@ -32,12 +35,12 @@ impl Total {
 }
 
 /// One row of a measure.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value<'a> {
     /// Numerator (scaled) and denominator.
     Known(f64, i64),
     /// Why it is not known.
-    Unknown(String),
+    Unknown(&'a str),
 }
 
 /// The rates of all measures.
@@ -67,39 +70,143 @@ pub async fn totals(session: &Session) -> Result<Vec<Total>> {
     Ok(out)
 }
 
-/// The rows of a measure by id.
-///
-/// # Errors
-/// The engine's.
-pub async fn rows(session: &Session, measure: &Measure) -> Result<HashMap<String, Value>> {
-    let batches = session.query(measure.sql).await?;
-    let mut out = HashMap::new();
-    for r in Rows::new(&batches)?.all() {
-        let Some(id) = r.text("id") else { continue };
-        let v = match (r.text("unknown"), r.int("numerator"), r.int("denominator")) {
-            (Some(why), ..) => Value::Unknown(why.to_owned()),
-            (None, Some(n), Some(d)) => Value::Known(n as f64 * measure.scale, d),
-            _ => Value::Unknown("not known".to_owned()),
-        };
-        out.insert(id.to_owned(), v);
-    }
-    Ok(out)
+/// All measures of transfers, row by row, held small: a report may have millions.
+#[derive(Debug, Default)]
+pub struct PerHandoff {
+    places: HashMap<String, usize>,
+    reasons: Names,
+    cells: HashMap<&'static str, Vec<Cell>>,
 }
 
-/// All measures of one subject, by name and id.
-pub type PerRow = HashMap<&'static str, HashMap<String, Value>>;
-
-/// The rows of all measures of a subject.
-///
-/// # Errors
-/// The engine's.
-pub async fn all_rows(session: &Session, subject: Subject) -> Result<PerRow> {
-    let mut out = HashMap::new();
-    for m in measures::ALL.iter().filter(|m| m.subject == subject) {
-        out.insert(m.name, rows(session, m).await?);
-    }
-    Ok(out)
+#[derive(Debug, Clone, Copy)]
+enum Cell {
+    Known(i64, i64),
+    /// Place of the reason.
+    Unknown(usize),
+    Absent,
 }
+
+impl PerHandoff {
+    /// Asks all of them.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub async fn new(session: &Session) -> Result<Self> {
+        let mut out = Self::default();
+        let mut ids = Stream::new(session, "SELECT handoff_id FROM handoffs").await?;
+        while ids.advance().await? {
+            let n = out.places.len();
+            out.places.insert(ids.row().text("handoff_id").unwrap_or_default().to_owned(), n);
+        }
+        for m in measures::ALL.iter().filter(|m| m.subject == Subject::Handoff) {
+            let mut cells = vec![Cell::Absent; out.places.len()];
+            let mut rows = Stream::new(session, m.sql).await?;
+            while rows.advance().await? {
+                let r = rows.row();
+                let Some(place) = r.text("id").and_then(|id| out.places.get(id)) else { continue };
+                cells[*place] = match (r.text("unknown"), r.int("numerator"), r.int("denominator")) {
+                    (None, Some(n), Some(d)) => Cell::Known(n, d),
+                    (why, ..) => Cell::Unknown(out.reasons.place(why.unwrap_or("not known"))),
+                };
+            }
+            out.cells.insert(m.name, cells);
+        }
+        Ok(out)
+    }
+
+    /// The number of transfers.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// True where there is none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The place of a transfer, from 0.
+    pub fn place(&self, handoff: &str) -> Option<usize> {
+        self.places.get(handoff).copied()
+    }
+
+    /// A measure of a transfer; `None` where it has no row.
+    pub fn get(&self, measure: &str, handoff: &str) -> Option<Value<'_>> {
+        let m = Measure::by_name(measure)?;
+        match self.cells.get(measure)?.get(*self.places.get(handoff)?)? {
+            Cell::Known(n, d) => Some(Value::Known(*n as f64 * m.scale, *d)),
+            Cell::Unknown(why) => Some(Value::Unknown(self.reasons.name(*why))),
+            Cell::Absent => None,
+        }
+    }
+}
+
+/// Texts that come often, each held once.
+#[derive(Debug, Default)]
+pub struct Names {
+    places: HashMap<String, usize>,
+    names: Vec<String>,
+}
+
+impl Names {
+    /// The place of a text.
+    pub fn place(&mut self, name: &str) -> usize {
+        if let Some(place) = self.places.get(name) {
+            return *place;
+        }
+        self.places.insert(name.to_owned(), self.names.len());
+        self.names.push(name.to_owned());
+        self.names.len() - 1
+    }
+
+    /// The text at a place that [`Self::place`] gave.
+    pub fn name(&self, place: usize) -> &str {
+        self.names.get(place).map_or("", String::as_str)
+    }
+}
+
+/// The rows of an answer one after the other, as they come.
+pub struct Stream {
+    batches: SendableRecordBatchStream,
+    rows: Rows,
+    /// One more than the place of the row in `rows`; 0 before the first.
+    next: usize,
+}
+
+impl Stream {
+    /// Asks.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub async fn new(session: &Session, sql: &str) -> Result<Self> {
+        let batches = session.context().sql(sql).await?.execute_stream().await?;
+        Ok(Self { batches, rows: Rows::new(&[])?, next: 0 })
+    }
+
+    /// Goes to the next row; false where there is none.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub async fn advance(&mut self) -> Result<bool> {
+        while self.next >= self.rows.lens.first().copied().unwrap_or(0) {
+            let Some(batch) = self.batches.next().await else {
+                self.rows = Rows::new(&[])?;
+                self.next = 0;
+                return Ok(false);
+            };
+            self.rows = Rows::new(&[batch?])?;
+            self.next = 0;
+        }
+        self.next += 1;
+        Ok(true)
+    }
+
+    /// The row gone to last.
+    pub fn row(&self) -> Row<'_> {
+        Row { columns: self.rows.batches.first().unwrap_or(&NO_COLUMNS), i: self.next.saturating_sub(1) }
+    }
+}
+
+static NO_COLUMNS: LazyLock<HashMap<String, ArrayRef>> = LazyLock::new(HashMap::new);
 
 /// Rows of an answer, read by column name.
 pub struct Rows {

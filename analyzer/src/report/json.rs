@@ -1,87 +1,191 @@
 //! The machine-readable report, `baton.report/1`.
 
 use std::collections::HashMap;
+use std::io::{self, Write};
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::rfc3339;
-use crate::evaluate::{PerRow, Row, Rows, Total, Value as Measured, all_rows, totals};
-use crate::measures::Subject;
-use crate::session::{Result, Session};
+use super::spool::Spool;
+use crate::evaluate::{Names, PerHandoff, Row, Rows, Stream, Total, Value as Measured, totals};
+use crate::session::{Error, Result, Session};
 
-/// The report as one JSON document.
+/// Writes the report as one JSON document and a line end. What is written of each row waits in a file until its place is
+/// known, so that a report may be larger than memory.
 ///
 /// # Errors
-/// The engine's.
-pub async fn report(session: &Session) -> Result<Value> {
-    let per_handoff = all_rows(session, Subject::Handoff).await?;
+/// The engine's, and where `out` or the temporary folder cannot be written to.
+pub async fn write(session: &Session, out: &mut impl Write) -> Result<()> {
     let totals = totals(session).await?;
-    let task_rows = session.query("SELECT * FROM tasks ORDER BY start NULLS LAST, task_id").await?;
-    let task_rows = Rows::new(&task_rows)?;
-    let mut order: HashMap<String, usize> = HashMap::new();
-    let mut tasks = Vec::new();
-    let (mut since, mut until): (Option<i64>, Option<i64>) = (None, None);
-    for r in task_rows.all() {
-        order.insert(r.text("task_id").unwrap_or_default().to_owned(), order.len());
-        since = since.into_iter().chain(r.time("start")).min();
-        until = until.into_iter().chain(r.time("end")).max();
-        tasks.push(task(&r));
-    }
-    let by_task =
-        |r: &Row<'_>| order.get(r.text("task_id").unwrap_or_default()).copied().unwrap_or(usize::MAX);
+    let per_handoff = PerHandoff::new(session).await?;
+    let window = session.query("SELECT MIN(start) AS since, MAX(\"end\") AS until FROM tasks").await?;
+    let window = Rows::new(&window)?;
+    let at = |column: &str| window.all().next().and_then(|r| r.time(column)).map(rfc3339);
+    part(out, "{\"schema\":", &"baton.report/1")?;
+    part(out, ",\"window\":", &json!({"since": at("since"), "until": at("until")}))?;
 
-    let mut constraints: HashMap<String, Vec<Value>> = HashMap::new();
-    for r in
-        Rows::new(&session.query("SELECT * FROM handoff_constraints ORDER BY handoff_id, id, hash").await?)?
-            .all()
-    {
-        constraints.entry(r.text("handoff_id").unwrap_or_default().to_owned()).or_default().push(json!({
-            "id": r.text("id"), "soft": r.flag("soft"), "active": r.flag("active"), "in_payload": r.flag("in_payload"), "in_view": r.flag("in_view"), "cause": r.text("cause"),
-        }));
+    let mut spool = Spool::new().map_err(stdout)?;
+    let mut rows = Stream::new(session, "SELECT * FROM tasks").await?;
+    while rows.advance().await? {
+        let r = rows.row();
+        let key = (r.time("start").unwrap_or(i64::MAX), r.text("task_id").unwrap_or_default().to_owned());
+        spool.push(key, &task(&r)).map_err(stdout)?;
     }
-    let mut leaks: HashMap<String, Vec<Value>> = HashMap::new();
-    for r in Rows::new(&session.query("SELECT * FROM leaks ORDER BY handoff_id, call, item").await?)?.all() {
-        leaks.entry(r.text("handoff_id").unwrap_or_default().to_owned()).or_default().push(json!({
-            "call": r.text("call"), "tool": r.text("tool"), "item": r.int("item"), "overlap": r.texts("overlap"),
-        }));
+    head(out, "tasks")?;
+    let keys = spool.write(out).map_err(stdout)?;
+    let order: HashMap<String, usize> = keys.into_iter().enumerate().map(|(i, (_, id))| (id, i)).collect();
+    let place = |r: &Row<'_>| r.text("task_id").and_then(|t| order.get(t)).copied().unwrap_or(usize::MAX);
+
+    let constraints = Constraints::new(session, &per_handoff).await?;
+    let leaks = leaks(session).await?;
+    let mut spool = Spool::new().map_err(stdout)?;
+    let mut rows = Stream::new(session, "SELECT * FROM handoffs").await?;
+    while rows.advance().await? {
+        let r = rows.row();
+        let key = (place(&r), r.int("seq").unwrap_or(0), r.text("handoff_id").unwrap_or_default().to_owned());
+        spool.push(key, &handoff(&r, &per_handoff, &constraints, &leaks)).map_err(stdout)?;
     }
-    let mut handoffs: Vec<(usize, i64, Value)> = Vec::new();
-    for r in Rows::new(&session.query("SELECT * FROM handoffs").await?)?.all() {
-        handoffs.push((
-            by_task(&r),
-            r.int("seq").unwrap_or(0),
-            handoff(&r, &per_handoff, &constraints, &leaks),
+    head(out, "handoffs")?;
+    spool.write(out).map_err(stdout)?;
+    drop((per_handoff, constraints, leaks));
+
+    let mut spool = Spool::new().map_err(stdout)?;
+    let mut rows = Stream::new(session, "SELECT * FROM tool_calls").await?;
+    while rows.advance().await? {
+        let r = rows.row();
+        let start = r.time("start").unwrap_or(i64::MAX);
+        spool
+            .push((place(&r), start, r.text("id").unwrap_or_default().to_owned()), &tool_call(&r))
+            .map_err(stdout)?;
+    }
+    head(out, "tool_calls")?;
+    spool.write(out).map_err(stdout)?;
+
+    part(out, ",\"measures\":", &totals.iter().map(measure).collect::<Vec<_>>())?;
+
+    let mut spool = Spool::new().map_err(stdout)?;
+    let mut rows = Stream::new(session, "SELECT * FROM findings").await?;
+    while rows.advance().await? {
+        let r = rows.row();
+        // Those of the whole task come last.
+        let of = r.text("handoff_id").map_or((true, String::new()), |h| (false, h.to_owned()));
+        let text = [r.text("kind"), r.text("text")].map(|t| t.unwrap_or_default().to_owned());
+        spool.push((place(&r), of, text), &finding(&r)).map_err(stdout)?;
+    }
+    head(out, "findings")?;
+    spool.write(out).map_err(stdout)?;
+    out.write_all(b"}\n").map_err(stdout)
+}
+
+fn stdout(source: io::Error) -> Error {
+    Error::Io { path: "the report".into(), source }
+}
+
+fn head(out: &mut impl Write, name: &str) -> Result<()> {
+    write!(out, ",\"{name}\":").map_err(stdout)
+}
+
+/// Writes a value after what leads to it.
+fn part(out: &mut impl Write, before: &str, value: &impl Serialize) -> Result<()> {
+    out.write_all(before.as_bytes()).map_err(stdout)?;
+    serde_json::to_writer(out, value).map_err(|e| stdout(e.into()))
+}
+
+/// One constraint of a transfer.
+struct Constraint {
+    /// Places in [`Constraints::names`].
+    id: usize,
+    hash: usize,
+    cause: Option<usize>,
+    hard: bool,
+    active: bool,
+    in_payload: bool,
+    in_view: bool,
+}
+
+/// The constraints of all transfers, by the transfer's place.
+struct Constraints {
+    names: Names,
+    all: Vec<Vec<Constraint>>,
+}
+
+impl Constraints {
+    async fn new(session: &Session, handoffs: &PerHandoff) -> Result<Self> {
+        let mut out = Self { names: Names::default(), all: Vec::new() };
+        out.all.resize_with(handoffs.len(), Vec::new);
+        let mut rows = Stream::new(session, "SELECT * FROM handoff_constraints").await?;
+        while rows.advance().await? {
+            let r = rows.row();
+            let Some(place) = r.text("handoff_id").and_then(|h| handoffs.place(h)) else { continue };
+            let flag = |name: &str, value: bool| r.flag(name) == Some(value);
+            let c = Constraint {
+                id: out.names.place(r.text("id").unwrap_or_default()),
+                hash: out.names.place(r.text("hash").unwrap_or_default()),
+                cause: r.text("cause").map(|c| out.names.place(c)),
+                hard: flag("soft", false),
+                active: flag("active", true),
+                in_payload: flag("in_payload", true),
+                in_view: flag("in_view", true),
+            };
+            out.all[place].push(c);
+        }
+        let names = &out.names;
+        for list in &mut out.all {
+            list.sort_by(|a, b| {
+                (names.name(a.id), names.name(a.hash)).cmp(&(names.name(b.id), names.name(b.hash)))
+            });
+        }
+        Ok(out)
+    }
+
+    /// In the form of the report.
+    fn json(&self, place: Option<usize>, hash: Option<&str>) -> Value {
+        let own = place.and_then(|p| self.all.get(p)).map(Vec::as_slice).unwrap_or_default();
+        let ids = |test: fn(&Constraint) -> bool| {
+            own.iter().filter(|c| test(c)).map(|c| self.names.name(c.id)).collect::<Vec<_>>()
+        };
+        let lost: Vec<Value> = own
+            .iter()
+            .filter_map(|c| {
+                c.cause.map(|w| json!({"id": self.names.name(c.id), "cause": self.names.name(w)}))
+            })
+            .collect();
+        json!({
+            "active": ids(|c| c.active && c.hard),
+            "in_payload": ids(|c| c.in_payload),
+            "in_view": ids(|c| c.in_view),
+            "lost": lost,
+            "hash": hash,
+        })
+    }
+}
+
+/// The leaks of each transfer that has some.
+async fn leaks(session: &Session) -> Result<HashMap<String, Vec<Value>>> {
+    let mut all: HashMap<String, Vec<(String, i64, Value)>> = HashMap::new();
+    let mut rows = Stream::new(session, "SELECT * FROM leaks").await?;
+    while rows.advance().await? {
+        let r = rows.row();
+        let leak = json!({"call": r.text("call"), "tool": r.text("tool"), "item": r.int("item"), "overlap": r.texts("overlap")});
+        all.entry(r.text("handoff_id").unwrap_or_default().to_owned()).or_default().push((
+            r.text("call").unwrap_or_default().to_owned(),
+            r.int("item").unwrap_or(0),
+            leak,
         ));
     }
-    handoffs.sort_by_key(|(t, s, _)| (*t, *s));
-    let mut calls: Vec<(usize, i64, String, Value)> = Vec::new();
-    for r in Rows::new(&session.query("SELECT * FROM tool_calls").await?)?.all() {
-        calls.push((
-            by_task(&r),
-            r.time("start").unwrap_or(i64::MAX),
-            r.text("id").unwrap_or_default().to_owned(),
-            tool_call(&r),
-        ));
-    }
-    calls.sort_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
-    let mut findings: Vec<(usize, usize, Value)> = Vec::new();
-    for (n, r) in
-        Rows::new(&session.query("SELECT * FROM findings ORDER BY task_id, handoff_id, kind, text").await?)?
-            .all()
-            .enumerate()
-    {
-        findings.push((by_task(&r), n, json!({"kind": r.text("kind"), "severity": r.text("severity"), "task_id": r.text("task_id"), "handoff_id": r.text("handoff_id"), "text": r.text("text")})));
-    }
-    findings.sort_by_key(|(t, n, _)| (*t, *n));
-    Ok(json!({
-        "schema": "baton.report/1",
-        "window": {"since": since.map(rfc3339), "until": until.map(rfc3339)},
-        "tasks": tasks,
-        "handoffs": handoffs.into_iter().map(|(.., v)| v).collect::<Vec<_>>(),
-        "tool_calls": calls.into_iter().map(|(.., v)| v).collect::<Vec<_>>(),
-        "measures": totals.iter().map(measure).collect::<Vec<_>>(),
-        "findings": findings.into_iter().map(|(.., v)| v).collect::<Vec<_>>(),
-    }))
+    let sorted = |mut v: Vec<(String, i64, Value)>| {
+        v.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+        v.into_iter().map(|(.., leak)| leak).collect()
+    };
+    Ok(all.into_iter().map(|(id, v)| (id, sorted(v))).collect())
+}
+
+fn finding(r: &Row<'_>) -> Value {
+    json!({
+        "kind": r.text("kind"), "severity": r.text("severity"), "task_id": r.text("task_id"),
+        "handoff_id": r.text("handoff_id"), "text": r.text("text"),
+    })
 }
 
 fn measure(t: &Total) -> Value {
@@ -134,16 +238,16 @@ fn tool_call(r: &Row<'_>) -> Value {
 
 fn handoff(
     r: &Row<'_>,
-    measured: &PerRow,
-    constraints: &HashMap<String, Vec<Value>>,
+    measured: &PerHandoff,
+    constraints: &Constraints,
     leaks: &HashMap<String, Vec<Value>>,
 ) -> Value {
     let id = r.text("handoff_id").unwrap_or_default();
     let mut unknown = Map::new();
     let mut get = |measure: &str, key: &str, ratio: bool| -> Value {
-        match measured.get(measure).and_then(|m| m.get(id)) {
-            Some(Measured::Known(n, d)) if ratio && *d > 0 => json!(n / *d as f64),
-            Some(Measured::Known(n, _)) if !ratio => number(*n),
+        match measured.get(measure, id) {
+            Some(Measured::Known(n, d)) if ratio && d > 0 => json!(n / d as f64),
+            Some(Measured::Known(n, _)) if !ratio => number(n),
             Some(Measured::Unknown(why)) => {
                 unknown.insert(key.to_owned(), json!(why));
                 Value::Null
@@ -180,10 +284,6 @@ fn handoff(
         Value::Null => Value::Null,
         v => json!(v == json!(1)),
     };
-    let own_constraints: &[Value] = constraints.get(id).map(Vec::as_slice).unwrap_or_default();
-    let ids = |test: &dyn Fn(&Value) -> bool| {
-        own_constraints.iter().filter(|c| test(c)).map(|c| c["id"].clone()).collect::<Vec<_>>()
-    };
     json!({
         "handoff_id": id,
         "task_id": r.text("task_id"),
@@ -200,13 +300,7 @@ fn handoff(
         "reason": r.text("reason"),
         "payload": {"tokens": payload_tokens, "fields": r.texts("payload_fields"), "aliases": r.texts("payload_aliases"), "narrative": r.flag("payload_narrative")},
         "completeness": completeness,
-        "constraints": {
-            "active": ids(&|c| c["active"] == json!(true) && c["soft"] == json!(false)),
-            "in_payload": ids(&|c| c["in_payload"] == json!(true)),
-            "in_view": ids(&|c| c["in_view"] == json!(true)),
-            "lost": own_constraints.iter().filter(|c| !c["cause"].is_null()).map(|c| json!({"id": c["id"], "cause": c["cause"]})).collect::<Vec<_>>(),
-            "hash": r.text("constraints_hash"),
-        },
+        "constraints": constraints.json(measured.place(id), r.text("constraints_hash")),
         "constraint_retention": retention,
         "constraint_retention_payload": retention_payload,
         "context": context,
@@ -218,7 +312,7 @@ fn handoff(
         "artifacts": {"refs": r.texts("artifact_refs"), "reused": r.texts("artifacts_reused")},
         "artifact_reuse": reuse,
         "time_to_first_correct_action_ms": first,
-        "leaks": if leak_count.is_null() { Value::Null } else { json!(leaks.get(id).cloned().unwrap_or_default()) },
+        "leaks": if leak_count.is_null() { Value::Null } else { json!(leaks.get(id).map(Vec::as_slice).unwrap_or_default()) },
         "retriage": retriage,
         "unknown": unknown,
     })

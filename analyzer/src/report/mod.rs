@@ -4,6 +4,7 @@ pub mod answer;
 pub mod document;
 pub mod explain;
 pub mod json;
+mod spool;
 pub mod summary;
 pub mod text;
 

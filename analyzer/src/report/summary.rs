@@ -113,8 +113,11 @@ fn measures(totals: &[Total]) -> Section {
             };
             let why: Vec<String> = t.reasons.iter().take(2).map(|(why, n)| format!("{n}: {why}")).collect();
             let more = t.reasons.len().saturating_sub(2);
-            let why =
-                if more > 0 { format!("{}; {more} other reasons", why.join("; ")) } else { why.join("; ") };
+            let why = if more > 0 {
+                format!("{}; {}", why.join("; "), plural(more as i64, "other reason"))
+            } else {
+                why.join("; ")
+            };
             vec![
                 m.name.to_owned(),
                 value(m, t.value()),
