@@ -1,5 +1,7 @@
 //! The published test vectors hold for this implementation. They were computed by another one.
 
+#![allow(clippy::unwrap_used)]
+
 use baton_record::canonical::{digest, to_string, unwrap_arguments};
 use baton_record::constraint::{Constraint, ConstraintKind, set_hash};
 use baton_record::json::parse_loose;

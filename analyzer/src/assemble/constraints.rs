@@ -87,7 +87,7 @@ impl Tracker {
             }
             self.turn = t.sender;
         }
-        self.from_state(rules, t, infs);
+        self.add_state(rules, t, infs);
         let receiver_inf = receiver.map(|k| &infs[k]);
         let told = t.to_run.and_then(|r| received(g, runs, r));
         let view_known = told.is_some()
@@ -195,7 +195,7 @@ impl Tracker {
     }
 
     /// Durable state, and the policy catalogue where the sender's view or instructions hold it.
-    fn from_state(&mut self, rules: &Rules, t: &Transfer<'_>, infs: &[Inference<'_>]) {
+    fn add_state(&mut self, rules: &Rules, t: &Transfer<'_>, infs: &[Inference<'_>]) {
         if let Some(h) = t.explicit {
             for id in &h.state_constraint_ids {
                 let at = h.constraint_ids.iter().position(|x| x == id);

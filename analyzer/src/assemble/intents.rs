@@ -69,11 +69,9 @@ fn from_call<'a>(g: &Graph<'a>, infs: &[Inference<'a>], i: usize, c: &Call<'a>, 
         said.is_some_and(|h| !h.to.is_empty() && matches!(h.signal, Signal::Command | Signal::Goto));
     let explicit = said.filter(|h| h.signal == Signal::Explicit);
     let is_task = matches!(named, Some(TransferName::Task | TransferName::Delegate(_)));
-    if !(named.as_ref().is_some_and(TransferName::is_sure)
-        || explicit.is_some()
-        || commanded
-        || (is_task && (routed || commanded)))
-    {
+    let sure = named.as_ref().is_some_and(TransferName::is_sure);
+    let asks = sure || commanded || (is_task && routed);
+    if !asks && explicit.is_none() {
         return;
     }
     // Where it goes: the span's own word, the arguments, the tool's name.

@@ -389,15 +389,15 @@ impl Task<'_> {
         }
         self.transfers.iter().any(|t| {
             t.outcome == "accepted"
-                && t.sender.is_some()
                 && t.call.is_some()
-                && t.sender == call.inference
+                && t.sender.is_some_and(|s| Some(s) == call.inference)
                 && t.to_run.and_then(|r| self.runs.runs[r].inferences.first()).is_some_and(|k| {
                     let f = &self.infs[*k];
                     f.input.is_some() && !f.view.lossy && !f.view.hidden && !f.view.cut
                 })
                 // A delegation's caller sees its other results when it goes on.
-                && !(t.mode == "return_to_caller" && !self.infs.iter().any(|f| Some(f.run) == t.from_run && f.start > t.time))
+                && (t.mode != "return_to_caller"
+                    || self.infs.iter().any(|f| Some(f.run) == t.from_run && f.start > t.time))
         })
     }
 

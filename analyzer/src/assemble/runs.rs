@@ -9,6 +9,9 @@ use baton_record::span::Role;
 use super::graph::Graph;
 use super::inference::Inference;
 
+/// By scope and instructions: the runs made so far, each with its last call.
+type Groups = HashMap<(usize, Option<i64>), Vec<(usize, usize)>>;
+
 /// One activation of an agent.
 #[derive(Debug, Default)]
 pub(super) struct Run<'a> {
@@ -119,6 +122,7 @@ fn names<'a>(g: &Graph<'a>) -> Vec<Option<&'a str>> {
             _ => n.s.agent.filter(|a| !is_placeholder_agent(a)),
         })
         .collect();
+    #[allow(clippy::needless_range_loop)] // changes what it reads
     for i in 0..g.nodes.len() {
         // An agent span that bears the name of the tool it runs under: the tool knows the agent.
         if g.nodes[i].s.role == Role::Agent
@@ -390,8 +394,7 @@ impl<'a> Builder<'_, 'a> {
             }
         }
         calls.sort_by_key(|(k, _)| (infs[*k].start, *k));
-        // (scope, instructions) -> runs made so far with their last call.
-        let mut groups: HashMap<(usize, Option<i64>), Vec<(usize, usize)>> = HashMap::default();
+        let mut groups = Groups::default();
         let mut asked: HashMap<&str, usize> = HashMap::default();
         let mut placed: Vec<(usize, usize, usize)> = Vec::new(); // (scope, start, run) as they come
         for (k, scope) in calls {
@@ -455,7 +458,7 @@ impl<'a> Builder<'_, 'a> {
     }
 
     /// A workflow whose model calls all have one set of instructions is one agent, and has its name.
-    fn name_by_workflow(&mut self, groups: &HashMap<(usize, Option<i64>), Vec<(usize, usize)>>) {
+    fn name_by_workflow(&mut self, groups: &Groups) {
         for ((scope, key), members) in groups {
             let alone = groups.keys().filter(|(s, _)| s == scope).count() == 1;
             let node = &self.g.nodes[*scope];
@@ -482,8 +485,8 @@ impl<'a> Builder<'_, 'a> {
         // An agent span that only contains other agents is a wrapper and no run.
         let n = self.runs.len();
         let nested: Vec<bool> = (0..n).map(|r| self.runs.iter().any(|x| x.parent_run == Some(r))).collect();
-        for r in 0..n {
-            if !(nested[r] && self.runs[r].inferences.is_empty() && self.runs[r].tools.is_empty()) {
+        for (r, nested) in nested.into_iter().enumerate() {
+            if !(nested && self.runs[r].inferences.is_empty() && self.runs[r].tools.is_empty()) {
                 continue;
             }
             let (outer, via) = (self.runs[r].parent_run, self.runs[r].via);

@@ -383,28 +383,23 @@ impl<'a> Matcher<'_, 'a> {
             }
             if run.anonymous {
                 // Without a name and without an announcement it is no agent of its own.
-                if let Some(p) = live
-                    .iter()
-                    .copied()
-                    .filter(|p| {
-                        *p != r
-                            && self.runs.runs[*p].scope == run.scope
-                            && self.runs.runs[*p].anonymous
-                            && self.runs.runs[*p].start <= run.start
-                            && self.runs.runs[*p].merged.is_none()
-                    })
-                    .next_back()
-                    && self.by_run[p].is_none()
+                if let Some(p) = live.iter().copied().rfind(|p| {
+                    *p != r
+                        && self.runs.runs[*p].scope == run.scope
+                        && self.runs.runs[*p].anonymous
+                        && self.runs.runs[*p].start <= run.start
+                        && self.runs.runs[*p].merged.is_none()
+                }) && self.by_run[p].is_none()
                 {
                     self.runs.runs[r].merged = Some(p);
                 }
                 continue;
             }
-            if let Some(p) = run.parent_run.filter(|_| run.via.is_none()) {
-                if self.previous(r, &live).is_none() {
-                    self.changes.push((p, r, true));
-                    continue;
-                }
+            if let Some(p) = run.parent_run.filter(|_| run.via.is_none())
+                && self.previous(r, &live).is_none()
+            {
+                self.changes.push((p, r, true));
+                continue;
             }
             let Some(p) = self.previous(r, &live) else { continue };
             // The silent return of a transfer: its caller goes on.
@@ -527,7 +522,7 @@ impl<'a> Matcher<'_, 'a> {
             return target.0.clone();
         }
         if sender.contains(' ') && sender.starts_with(char::is_uppercase) {
-            return words().map(|w| capital(w)).collect::<Vec<_>>().join(" ");
+            return words().map(capital).collect::<Vec<_>>().join(" ");
         }
         if sender.contains('-') && !sender.contains('_') {
             return words().collect::<Vec<_>>().join("-");
@@ -570,7 +565,7 @@ impl<'a> Matcher<'_, 'a> {
                 evidence: run.root,
             });
         }
-        out.sort_by(|a, b| (a.time, self.order_key(a)).cmp(&(b.time, self.order_key(b))));
+        out.sort_by_key(|a| (a.time, self.order_key(a)));
         out
     }
 

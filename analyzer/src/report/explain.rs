@@ -102,7 +102,7 @@ async fn story(session: &Session, task: &str) -> Result<Document> {
         let from = r.text("from_agent").unwrap_or("(unnamed)").to_owned();
         events.push(Event { time: r.time("time"), rank: 3, agent: from, lines });
     }
-    events.sort_by(|a, b| (a.time, a.rank).cmp(&(b.time, b.rank)));
+    events.sort_by_key(|a| (a.time, a.rank));
     let rows = events
         .into_iter()
         .map(|e| vec![offset(e.time, start), text::short(&e.agent, 40), e.lines.join("\n")])

@@ -3,7 +3,7 @@
 //! This is also what a framework nobody listed is read by: `gen_ai.*` attributes and general tool names.
 
 use baton_record::names::is_placeholder_agent;
-use baton_record::span::{Handoff, Role, Signal, Span, Speaker};
+use baton_record::span::{Handoff, Role, Signal, Span};
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use serde_json::{Map, Value};
 
@@ -193,8 +193,8 @@ pub(super) fn apply_lengths(raw: &Raw<'_>, span: &mut Span) {
 fn is_length_limit(n: usize) -> bool {
     n.is_power_of_two()
         || (n + 1).is_power_of_two()
-        || (n >= 100 && n % 100 == 0)
-        || n % 1024 == 0
+        || (n >= 100 && n.is_multiple_of(100))
+        || n.is_multiple_of(1024)
         || n == 250
 }
 
@@ -299,8 +299,6 @@ pub(super) fn read_log(
     let Some(m) = event_message(name, attrs, body) else { return false };
     if name == "gen_ai.choice" {
         common::inference(reader, span, None, Some(vec![m]), Vec::new());
-    } else if m.speaker == Speaker::System {
-        common::inference(reader, span, Some(vec![m]), None, Vec::new());
     } else {
         common::inference(reader, span, Some(vec![m]), None, Vec::new());
     }

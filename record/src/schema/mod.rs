@@ -441,7 +441,7 @@ mod tests {
             (s.trace_id, s.parent_id, s.log, s.start, s.status, s.control),
             ("t", Some("p"), true, Some(1), Status::Error, Control::Pause)
         );
-        let items = s.input.as_ref().map(|i| i.as_slice()).unwrap_or_default();
+        let items = s.input.as_deref().unwrap_or_default();
         assert_eq!(items.len(), 2);
         assert_eq!(
             (items[0].kind, items[0].name, items[0].hash, items[0].args),
