@@ -1,6 +1,6 @@
 //! Control that goes back with the same goal (METRICS.md section 3, bounces).
 
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 
 use baton_record::schema::{unpack_u32, unpack_u64};
 use baton_record::span::{ItemKind, Speaker};
@@ -25,6 +25,32 @@ struct Goal {
     epoch: usize,
 }
 
+/// Goals that an agent passed on, for [`same`].
+#[derive(Default)]
+struct Passed {
+    stated: HashSet<i64>,
+    epochs: HashSet<usize>,
+    /// Of goals that are not stated.
+    epochs_unstated: HashSet<usize>,
+}
+
+impl Passed {
+    fn add(&mut self, g: &Goal) {
+        self.epochs.insert(g.epoch);
+        match g.stated {
+            Some(s) => self.stated.insert(s),
+            None => self.epochs_unstated.insert(g.epoch),
+        };
+    }
+
+    fn holds(&self, g: &Goal) -> bool {
+        match g.stated {
+            Some(s) => self.stated.contains(&s) || self.epochs_unstated.contains(&g.epoch),
+            None => self.epochs.contains(&g.epoch),
+        }
+    }
+}
+
 /// Texts that share this part of the smaller one say the same.
 const ALIKE: f64 = 0.6;
 
@@ -44,6 +70,7 @@ pub(super) fn find(
     let accepted: Vec<usize> = (0..transfers.len())
         .filter(|i| transfers[*i].outcome == "accepted" && transfers[*i].to_run.is_some())
         .collect();
+    let seen = first_seen(infs, &said);
     let goals: Vec<Goal> = transfers
         .iter()
         .map(|t| Goal {
@@ -56,14 +83,24 @@ pub(super) fn find(
                 .collect(),
             idents: t.payloads.iter().flat_map(|p| unpack_u64(p.idents)).map(|h| h | 1).collect(),
             known: t.captured && t.payloads.iter().any(|p| !p.empty),
-            epoch: turn_of(t.time).max(users_before(infs, &said, t.time)),
+            epoch: turn_of(t.time).max(seen.partition_point(|s| *s <= t.time)),
         })
         .collect();
-    let agent = |r: Option<usize>| r.map(|r| runs.runs[r].slug.clone().unwrap_or_else(|| format!("#{r}")));
+    // An agent as a number: runs of one name are one agent, a run without a name is its own.
+    let mut names: HashMap<&str, usize> = HashMap::default();
+    let agents: Vec<usize> = (0..runs.runs.len())
+        .map(|r| runs.runs[r].slug.as_deref().map_or(r, |s| *names.entry(s).or_insert(r)))
+        .collect();
+    let agent = |r: Option<usize>| r.map(|r| agents[r]);
+    // What each agent passed on so far.
+    let mut passed: HashMap<Option<usize>, Passed> = HashMap::default();
     let mut out = Vec::new();
     let mut skip = 0;
     for (n, &k) in accepted.iter().enumerate() {
         let t = &transfers[k];
+        let to = agent(t.to_run);
+        let passed_on_before = passed.get(&to).is_some_and(|p| p.holds(&goals[k]));
+        passed.entry(agent(t.from_run)).or_default().add(&goals[k]);
         if t.mode == "return_to_caller" {
             // The same goal delegated again after it came back.
             let again = accepted[..n].iter().any(|&j| {
@@ -81,9 +118,6 @@ pub(super) fn find(
         if n < skip {
             continue;
         }
-        let to = agent(t.to_run);
-        let passed_on_before =
-            accepted[..n].iter().any(|&j| agent(transfers[j].from_run) == to && same(&goals[j], &goals[k]));
         if !passed_on_before {
             continue;
         }
@@ -131,10 +165,10 @@ fn same_delegated(a: &Goal, b: &Goal) -> bool {
     small > 0 && x.intersection(&y).count() as f64 >= ALIKE * small as f64
 }
 
-/// How many different messages of the user the agents had seen before a moment.
-fn users_before(infs: &[Inference<'_>], said: &HashSet<i64>, time: i64) -> usize {
-    let mut seen: HashSet<i64> = HashSet::default();
-    for f in infs.iter().filter(|f| f.start <= time) {
+/// When each different message of the user was first in an agent's view, sorted.
+fn first_seen(infs: &[Inference<'_>], said: &HashSet<i64>) -> Vec<i64> {
+    let mut first: HashMap<i64, i64> = HashMap::default();
+    for f in infs {
         for i in f
             .input
             .iter()
@@ -142,9 +176,12 @@ fn users_before(infs: &[Inference<'_>], said: &HashSet<i64>, time: i64) -> usize
             .filter(|i| i.kind == ItemKind::Text && i.speaker == Speaker::User && !i.retold)
         {
             if let Some(h) = i.hash.filter(|h| !said.contains(h)) {
-                seen.insert(h);
+                let t = first.entry(h).or_insert(f.start);
+                *t = f.start.min(*t);
             }
         }
     }
-    seen.len()
+    let mut times: Vec<i64> = first.into_values().collect();
+    times.sort_unstable();
+    times
 }

@@ -75,8 +75,13 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
     let mut out: Vec<ToolSpan<'a>> = Vec::new();
     let mut by_id: HashMap<(&str, &str), usize> = HashMap::default();
     let mut unnamed: Vec<usize> = Vec::new();
+    // Those that may not have ended yet: nodes come by start, so only these can lie around one.
+    let mut open: Vec<usize> = Vec::new();
     for i in nodes {
         let n = &g.nodes[i];
+        if let Some(start) = n.s.start {
+            open.retain(|k| g.nodes[out[*k].node].s.end.is_none_or(|e| e >= start));
+        }
         let Some(name) = n.s.tool else {
             unnamed.push(i);
             continue;
@@ -93,13 +98,14 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
             n.s.call_id
                 .and_then(|c| by_id.get(&(n.s.trace_id, c)).copied())
                 .filter(|k| same_tool(name, g.nodes[out[*k].node].s.tool.unwrap_or_default()));
-        let again = again.or_else(|| same_call(g, &out, i, name));
+        let again = again.or_else(|| same_call(g, &out, &open, i, name));
         match again {
             Some(k) => absorb(g, &mut out[k], t),
             None => {
                 if let Some(c) = n.s.call_id {
                     by_id.insert((n.s.trace_id, c), out.len());
                 }
+                open.push(out.len());
                 out.push(t);
             }
         }
@@ -110,7 +116,7 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
             out[k].error |= g.nodes[i].error;
         }
     }
-    let kept: Vec<usize> = out.iter().map(|t| t.node).collect();
+    let kept: HashSet<usize> = out.iter().map(|t| t.node).collect();
     for r in &mut runs.runs {
         r.tools.retain(|t| kept.contains(t));
     }
@@ -119,11 +125,12 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
 
 /// The same tool without its server's prefix, one inside the other in time, in another scope: one call
 /// (METRICS.md section 1, tool call). Each span takes part in one such pair.
-fn same_call<'a>(g: &Graph<'a>, out: &[ToolSpan<'a>], i: usize, name: &str) -> Option<usize> {
+fn same_call<'a>(g: &Graph<'a>, out: &[ToolSpan<'a>], open: &[usize], i: usize, name: &str) -> Option<usize> {
     let s = g.nodes[i].s;
     let (start, end) = (s.start?, s.end?);
     let mut best: Option<(i64, usize)> = None;
-    for (k, t) in out.iter().enumerate() {
+    for &k in open {
+        let t = &out[k];
         let o = g.nodes[t.node].s;
         if o.scope == s.scope || t.used || !o.tool.is_some_and(|x| same_tool(x, name)) {
             continue;
@@ -268,7 +275,14 @@ fn join<'a>(
     calls: &mut [Call<'a>],
 ) {
     spans.iter_mut().for_each(|t| t.used = false);
+    let mut of_id: HashMap<&str, Vec<usize>> = HashMap::default();
+    for (k, c) in calls.iter().enumerate() {
+        if let Some(id) = c.call_id {
+            of_id.entry(id).or_default().push(k);
+        }
+    }
     for by_id in [true, false] {
+        let free: Vec<usize> = (0..calls.len()).filter(|k| calls[*k].node.is_none()).collect();
         for t in spans.iter_mut().filter(|t| !t.used) {
             let n = &g.nodes[t.node];
             let run = runs.of_node[t.node];
@@ -290,13 +304,18 @@ fn join<'a>(
                     && (run == c.run || run.is_none() || c.run.is_none())
                     && args_fit(c.item.as_ref(), t.item.as_ref())
             };
-            if let Some(c) = calls
-                .iter_mut()
-                .filter(|c| fits(c))
-                .min_by_key(|c| (c.inference.map_or(i64::MAX, |k| infs[k].start), c.order))
-            {
+            let among: &[usize] = match n.s.call_id {
+                _ if !by_id => &free,
+                Some(id) => of_id.get(id).map(Vec::as_slice).unwrap_or_default(),
+                None => &[],
+            };
+            let found =
+                among.iter().copied().filter(|k| fits(&calls[*k])).min_by_key(|k| {
+                    (calls[*k].inference.map_or(i64::MAX, |i| infs[i].start), calls[*k].order)
+                });
+            if let Some(k) = found {
                 t.used = true;
-                apply_span(g, c, t, run);
+                apply_span(g, &mut calls[k], t, run);
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use baton_record::prints::Prints;
 use baton_record::schema::{ConstraintRef, ItemRef, PayloadRef, unpack_u32, unpack_u64};
+use foldhash::HashMap;
 
 use super::Rules;
 use super::graph::Graph;
@@ -54,6 +55,8 @@ pub(super) struct Tracker {
     /// Stated in transfers of the turn under way: in force for what comes after it, not for its siblings.
     stated: Vec<Active>,
     turn: Option<usize>,
+    /// What receivers said they got.
+    received: Option<HashMap<usize, Vec<String>>>,
 }
 
 impl Tracker {
@@ -89,7 +92,8 @@ impl Tracker {
         }
         self.add_state(rules, t, infs);
         let receiver_inf = receiver.map(|k| &infs[k]);
-        let told = t.to_run.and_then(|r| received(g, runs, r));
+        let told = self.received.get_or_insert_with(|| received(g, runs));
+        let told = t.to_run.and_then(|r| told.get(&r)).cloned();
         let view_known = told.is_some()
             || receiver_inf.is_some_and(|f| f.input.is_some() && !f.view.lossy && !f.view.hidden);
         let view_cut = told.is_none() && receiver_inf.is_some_and(|f| f.view.cut || f.view.masked);
@@ -309,9 +313,15 @@ fn holds(rules: &Rules, text_shingles: &[u8], text_idents: &[u8], id: &str, phra
     own.idents.iter().all(|h| unpack_u64(text_idents).any(|x| x | 1 == h | 1))
 }
 
-/// What the receiver's own tracing says it got.
-fn received<'a>(g: &Graph<'a>, runs: &Runs<'a>, run: usize) -> Option<Vec<&'a str>> {
-    g.nodes.iter().enumerate().filter(|(i, _)| runs.of_node[*i] == Some(run)).find_map(|(_, n)| {
-        n.s.handoff.as_ref().filter(|h| h.signal == Signal::Received).map(|h| h.constraint_ids.clone())
-    })
+/// What the receivers' own tracing says they got, by run: the first span of each that says it.
+fn received<'a>(g: &Graph<'a>, runs: &Runs<'a>) -> HashMap<usize, Vec<String>> {
+    let mut out = HashMap::default();
+    for (i, n) in g.nodes.iter().enumerate() {
+        if let (Some(run), Some(h)) =
+            (runs.of_node[i], n.s.handoff.as_ref().filter(|h| h.signal == Signal::Received))
+        {
+            out.entry(run).or_insert_with(|| h.constraint_ids.iter().map(|c| (*c).to_owned()).collect());
+        }
+    }
+    out
 }

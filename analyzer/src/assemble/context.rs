@@ -1,6 +1,6 @@
 //! What the sender's context held, what the receiver saw, what leaked (METRICS.md section 2).
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use baton_record::prints::{identifiers, is_strong};
 use baton_record::schema::{ItemRef, PayloadRef, unpack_u32, unpack_u64};
@@ -217,8 +217,18 @@ pub(super) fn leaks(
     known_idents.sort_unstable();
     known_shingles.sort_unstable();
     let mut out = Vec::new();
+    let ids: HashSet<&str> = before.iter().filter_map(|i| i.call_id).collect();
+    let hashes: HashSet<i64> = before.iter().filter_map(|i| i.hash).collect();
+    let holds = |i: &ItemRef<'_>| i.hash.is_some_and(|h| hashes.contains(&h));
     for (c, call) in calls.iter().enumerate() {
         if Some(c) == t.call || call.order > t.time {
+            continue;
+        }
+        // Most calls of a long task are in no item of this context.
+        if !call.call_id.is_some_and(|id| ids.contains(id))
+            && !call.item.as_ref().is_some_and(holds)
+            && !call.results.iter().any(holds)
+        {
             continue;
         }
         // Its items in the sender's context, and whether all of them are gone from the receiver's.

@@ -175,6 +175,10 @@ impl Task<'_> {
     fn waste(&self, wasted: &[usize]) -> (i64, i64) {
         let mut asked: HashSet<usize> = HashSet::default();
         let mut ns = 0;
+        let mut left: HashMap<usize, usize> = HashMap::default();
+        for k in self.calls.iter().filter_map(|c| c.inference) {
+            *left.entry(k).or_default() += 1;
+        }
         for &c in wasted {
             let call = &self.calls[c];
             if let (Some(a), Some(b), Some(_)) = (call.start, call.end, call.node) {
@@ -182,11 +186,12 @@ impl Task<'_> {
             }
             // A turn is wasted where all it asked for is.
             if let Some(k) = call.inference
-                && (0..self.calls.len())
-                    .filter(|x| self.calls[*x].inference == Some(k))
-                    .all(|x| wasted.contains(&x))
+                && let Some(n) = left.get_mut(&k)
             {
-                asked.insert(k);
+                *n -= 1;
+                if *n == 0 {
+                    asked.insert(k);
+                }
             }
         }
         for b in &self.bounces {
