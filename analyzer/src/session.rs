@@ -13,6 +13,7 @@ use datafusion::arrow::datatypes::{DataType, Fields, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::parquet::arrow::ArrowWriter;
@@ -21,7 +22,7 @@ use datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties}
 use datafusion::parquet::file::reader::FileReader;
 use datafusion::parquet::file::serialized_reader::SerializedFileReader;
 use datafusion::parquet::schema::types::ColumnPath;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, SessionContext};
 use futures::{Stream, StreamExt};
 
@@ -238,23 +239,24 @@ impl Session {
         let aside =
             (!groups.apart.is_empty()).then(|| Aside { traces: groups.apart, dir: rest.path().to_owned() });
         let apart = aside.is_some();
-        let plan = AssembleExec::by_trace(self.scan().await?, rules.clone(), aside);
-        self.write(Arc::new(plan), out, 0).await?;
+        let ctx = self.scanning();
+        let fields = schema::schema();
+        let frame = ctx.read_parquet(self.paths(), ParquetReadOptions::default().schema(&fields)).await?;
+        let plan = AssembleExec::by_trace(frame.create_physical_plan().await?, rules.clone(), aside);
+        write(&plan, &ctx.task_ctx(), out, 0).await?;
         if apart {
             let plan = AssembleExec::by_task(self.apart(rest.path()).await?, self.partitions, rules)?;
-            self.write(Arc::new(plan), out, 1).await?;
+            write(&plan, &self.ctx.task_ctx(), out, 1).await?;
         }
         Ok(())
     }
 
-    /// All files, each read from its start to its end by one stream.
-    async fn scan(&self) -> Result<Arc<dyn ExecutionPlan>> {
+    /// For reading all files, each from its start to its end by one stream.
+    fn scanning(&self) -> SessionContext {
         let mut settings = self.ctx.copied_config();
         settings.options_mut().optimizer.repartition_file_scans = false;
-        let ctx = SessionContext::new_with_config_rt(settings, self.ctx.runtime_env());
-        let fields = schema::schema();
-        let frame = ctx.read_parquet(self.paths(), ParquetReadOptions::default().schema(&fields)).await?;
-        Ok(frame.create_physical_plan().await?)
+        // The larger a batch, the fewer tasks lie across two, whose rows must be copied together.
+        SessionContext::new_with_config_rt(settings.with_batch_size(SCAN_ROWS), self.ctx.runtime_env())
     }
 
     /// The rows that were set aside.
@@ -263,19 +265,6 @@ impl Session {
         let from = format!("{}/", dir.display());
         let rows = self.ctx.read_parquet(from, ParquetReadOptions::default().schema(&fields)).await?;
         Ok(rows.create_physical_plan().await?)
-    }
-
-    /// Runs an assembly, a file per table and partition.
-    async fn write(&self, plan: Arc<dyn ExecutionPlan>, out: &Path, pass: usize) -> Result<()> {
-        let mut work = tokio::task::JoinSet::new();
-        for p in 0..plan.output_partitioning().partition_count() {
-            let stream = plan.execute(p, self.ctx.task_ctx())?;
-            work.spawn(write_tables(stream, out.to_owned(), format!("{pass}-{p:04}")));
-        }
-        while let Some(done) = work.join_next().await {
-            done.map_err(|_| Error::Worker)??;
-        }
-        Ok(())
     }
 
     fn paths(&self) -> Vec<String> {
@@ -341,6 +330,22 @@ fn check_layout(path: &Path) -> Result<()> {
     }
 }
 
+/// Runs an assembly, a file per table and partition.
+async fn write(plan: &AssembleExec, context: &Arc<TaskContext>, out: &Path, pass: usize) -> Result<()> {
+    let mut work = tokio::task::JoinSet::new();
+    for p in 0..plan.properties().partitioning.partition_count() {
+        let stream = plan.execute(p, context.clone())?;
+        work.spawn(write_tables(stream, out.to_owned(), format!("{pass}-{p:04}")));
+    }
+    while let Some(done) = work.join_next().await {
+        done.map_err(|_| Error::Worker)??;
+    }
+    Ok(())
+}
+
+/// Rows that are decoded at once for assembly.
+const SCAN_ROWS: usize = 32 * 1024;
+
 /// Rows in one group of a table's file: what is held while it is written.
 const TABLE_ROWS: usize = 128 * 1024;
 
@@ -358,8 +363,9 @@ fn properties(fields: &Fields) -> WriterProperties {
         if matches!(f.data_type(), DataType::Timestamp(..)) {
             p = p.set_column_statistics_enabled(column.clone(), EnabledStatistics::Chunk);
         }
-        // What differs in every row makes a dictionary for nothing.
-        if tables::DISTINCT.contains(&f.name().as_str()) {
+        // A dictionary of what differs in every row, or of numbers, takes time for little.
+        let text = matches!(f.data_type(), DataType::Utf8View | DataType::List(_));
+        if !text || tables::DISTINCT.contains(&f.name().as_str()) {
             p = p.set_column_dictionary_enabled(column, false);
         }
     }

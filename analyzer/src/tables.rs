@@ -372,13 +372,12 @@ pub struct Tables {
     pub findings: Findings,
 }
 
-/// Columns whose values differ from row to row.
-pub const DISTINCT: [&str; 17] = [
+/// Text columns whose values differ from row to row.
+pub const DISTINCT: [&str; 15] = [
     "args",
     "args_digest",
     "call",
     "call_id",
-    "end",
     "handoff_id",
     "inference_id",
     "payload_text",
@@ -390,7 +389,6 @@ pub const DISTINCT: [&str; 17] = [
     "sender_inference_id",
     "sender_run_id",
     "span_id",
-    "start",
 ];
 
 /// Names and fields of all tables, in the order of [`Tables::finish`].

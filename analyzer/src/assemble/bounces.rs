@@ -185,3 +185,47 @@ fn first_seen(infs: &[Inference<'_>], said: &HashSet<i64>) -> Vec<i64> {
     times.sort_unstable();
     times
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn goal(shingles: &[u32], idents: &[u64]) -> Goal {
+        Goal {
+            stated: None,
+            shingles: shingles.to_vec(),
+            idents: idents.iter().copied().collect(),
+            known: true,
+            epoch: 0,
+        }
+    }
+
+    #[test]
+    fn asking_again_with_more_known_is_the_same_goal() {
+        let first = goal(&[1, 2, 3, 4], &[7]);
+        assert!(same_delegated(&first, &goal(&[1, 2, 3, 4, 5, 6], &[7, 9])));
+        assert!(same_delegated(&first, &goal(&[1, 2, 3], &[])));
+        // The same words about something else.
+        assert!(!same_delegated(&first, &goal(&[1, 2, 3, 4], &[9])));
+        assert!(!same_delegated(&first, &goal(&[5, 6, 7, 8], &[7])));
+        assert!(!same_delegated(&first, &Goal { known: false, ..goal(&[1, 2, 3, 4], &[7]) }));
+        assert!(!same_delegated(
+            &Goal { stated: Some(1), ..goal(&[1], &[]) },
+            &Goal { stated: Some(2), ..goal(&[1], &[]) }
+        ));
+    }
+
+    #[test]
+    fn what_was_passed_on_is_found_as_by_comparing_each() {
+        let goals: Vec<Goal> = [(Some(1), 0), (None, 0), (Some(2), 1), (None, 2), (Some(1), 3)]
+            .map(|(stated, epoch)| Goal { stated, epoch, ..goal(&[], &[]) })
+            .into();
+        for n in 0..goals.len() {
+            let mut passed = Passed::default();
+            goals[..n].iter().for_each(|g| passed.add(g));
+            for g in &goals {
+                assert_eq!(passed.holds(g), goals[..n].iter().any(|e| same(e, g)));
+            }
+        }
+    }
+}

@@ -245,8 +245,7 @@ impl Task<'_> {
     fn write_runs(&self, out: &mut Tables, keys: &Keys) {
         for (r, run) in self.runs.runs.iter().enumerate().filter(|(_, r)| r.merged.is_none()) {
             let s = self.g.nodes[run.root].s;
-            let tools =
-                (0..self.calls.len()).filter(|c| self.is_tool[*c] && self.calls[*c].run == Some(r)).count();
+            let tools = self.calls_of(r).filter(|c| self.is_tool[*c]).count();
             out.agent_runs.push(AgentRunRow {
                 run_id: &keys.runs[r],
                 task_id: &self.id,

@@ -33,11 +33,39 @@ pub(super) struct Task<'a> {
     pub transfers: Vec<Transfer<'a>>,
     /// For each call: the transfer under which it counts.
     pub under: Vec<Option<usize>>,
+    at: Places,
     pub repeats: Vec<Option<Repeat>>,
     pub facts: Vec<Facts>,
     pub bounces: Vec<Bounce>,
     pub duplicates: i64,
     pub key: baton_record::prints::PrintKey,
+}
+
+/// Where things are, so that a long task is not searched through for each of its parts.
+struct Places {
+    /// By transfer: the calls that count under it.
+    calls_under: HashMap<usize, Vec<usize>>,
+    /// By run: its calls.
+    calls_of: HashMap<usize, Vec<usize>>,
+    /// By model call: the calls it asked for.
+    asked: HashMap<usize, Vec<usize>>,
+    /// By the sender's model call: the transfers it asked for.
+    sent: HashMap<usize, Vec<usize>>,
+}
+
+/// The places of what has a key, by key, in order.
+fn by_key(keys: impl Iterator<Item = Option<usize>>) -> HashMap<usize, Vec<usize>> {
+    let mut out: HashMap<usize, Vec<usize>> = HashMap::default();
+    for (place, key) in keys.enumerate() {
+        if let Some(key) = key {
+            out.entry(key).or_default().push(place);
+        }
+    }
+    out
+}
+
+fn of(places: &HashMap<usize, Vec<usize>>, key: usize) -> impl Iterator<Item = usize> + '_ {
+    places.get(&key).into_iter().flatten().copied()
 }
 
 /// A value, or why it cannot be known.
@@ -91,6 +119,12 @@ pub(super) fn task<'a>(
     let under = under_transfers(&calls, &is_tool, &transfers);
     let before: Vec<Option<i64>> = under.iter().map(|u| u.map(|t| transfers[t].time)).collect();
     let repeats = repeats::find(rules, &calls, &is_tool, &before);
+    let at = Places {
+        calls_under: by_key(under.iter().copied()),
+        calls_of: by_key(calls.iter().map(|c| c.run)),
+        asked: by_key(calls.iter().map(|c| c.inference)),
+        sent: by_key(transfers.iter().map(|t| t.sender)),
+    };
     let mut t = Task {
         id: identity(&g, task_id),
         g,
@@ -100,6 +134,7 @@ pub(super) fn task<'a>(
         is_tool,
         transfers,
         under,
+        at,
         repeats,
         facts: Vec::new(),
         bounces: Vec::new(),
@@ -228,7 +263,12 @@ impl Task<'_> {
     }
 
     pub(super) fn calls_under(&self, transfer: usize) -> impl Iterator<Item = usize> + '_ {
-        (0..self.calls.len()).filter(move |c| self.under[*c] == Some(transfer))
+        of(&self.at.calls_under, transfer)
+    }
+
+    /// The calls of a run.
+    pub(super) fn calls_of(&self, run: usize) -> impl Iterator<Item = usize> + '_ {
+        of(&self.at.calls_of, run)
     }
 
     /// What the sender put into the transfer (METRICS.md section 1, payload).
@@ -376,9 +416,7 @@ impl Task<'_> {
         if self.infs[receiver].view.lossy || self.infs[receiver].view.hidden || self.infs[receiver].view.cut {
             return Err("messages are not complete");
         }
-        Ok((0..self.calls.len())
-            .filter(|c| self.is_lost(*c) && self.calls[*c].inference == Some(turn))
-            .count() as i64)
+        Ok(of(&self.at.asked, turn).filter(|c| self.is_lost(*c)).count() as i64)
     }
 
     /// It ran, in the turn of a transfer that was taken, and its result reaches no later message.
@@ -387,10 +425,10 @@ impl Task<'_> {
         if !self.is_tool[c] || call.answered || call.error || call.node.is_none() {
             return false;
         }
-        self.transfers.iter().any(|t| {
+        let Some(turn) = call.inference else { return false };
+        of(&self.at.sent, turn).map(|t| &self.transfers[t]).any(|t| {
             t.outcome == "accepted"
                 && t.call.is_some()
-                && t.sender.is_some_and(|s| Some(s) == call.inference)
                 && t.to_run.and_then(|r| self.runs.runs[r].inferences.first()).is_some_and(|k| {
                     let f = &self.infs[*k];
                     f.input.is_some() && !f.view.lossy && !f.view.hidden && !f.view.cut
@@ -414,7 +452,7 @@ impl Task<'_> {
                 used.extend(unpack_u64(i.idents).map(|h| h | 1));
                 shingles.extend(unpack_u32(i.shingles));
             };
-            for c in self.calls.iter().filter(|c| c.run == Some(run)) {
+            for c in self.calls_of(run).map(|c| &self.calls[c]) {
                 c.item.iter().chain(&c.results).for_each(&mut add);
             }
             for k in &self.runs.runs[run].inferences {
