@@ -169,7 +169,7 @@ impl Tracker {
                 continue;
             }
             let held = match (&told, receiver_inf) {
-                (Some(ids), _) => ids.iter().any(|i| *i == x.id),
+                (Some(ids), _) => ids.contains(&x.id),
                 (None, Some(f)) => {
                     f.policies.contains(&x.id.as_str())
                         || f.input
