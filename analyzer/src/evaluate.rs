@@ -75,7 +75,8 @@ pub async fn totals(session: &Session) -> Result<Vec<Total>> {
 pub struct PerHandoff {
     places: HashMap<String, usize>,
     reasons: Names,
-    cells: HashMap<&'static str, Vec<Cell>>,
+    /// By measure: its scale, and a cell for each transfer.
+    cells: HashMap<&'static str, (f64, Vec<Cell>)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +110,7 @@ impl PerHandoff {
                     (why, ..) => Cell::Unknown(out.reasons.place(why.unwrap_or("not known"))),
                 };
             }
-            out.cells.insert(m.name, cells);
+            out.cells.insert(m.name, (m.scale, cells));
         }
         Ok(out)
     }
@@ -129,11 +130,11 @@ impl PerHandoff {
         self.places.get(handoff).copied()
     }
 
-    /// A measure of a transfer; `None` where it has no row.
-    pub fn get(&self, measure: &str, handoff: &str) -> Option<Value<'_>> {
-        let m = Measure::by_name(measure)?;
-        match self.cells.get(measure)?.get(*self.places.get(handoff)?)? {
-            Cell::Known(n, d) => Some(Value::Known(*n as f64 * m.scale, *d)),
+    /// A measure of the transfer at a place; `None` where it has no row.
+    pub fn get(&self, measure: &str, place: usize) -> Option<Value<'_>> {
+        let (scale, cells) = self.cells.get(measure)?;
+        match cells.get(place)? {
+            Cell::Known(n, d) => Some(Value::Known(*n as f64 * scale, *d)),
             Cell::Unknown(why) => Some(Value::Unknown(self.reasons.name(*why))),
             Cell::Absent => None,
         }

@@ -255,8 +255,7 @@ impl Session {
     fn scanning(&self) -> SessionContext {
         let mut settings = self.ctx.copied_config();
         settings.options_mut().optimizer.repartition_file_scans = false;
-        // The larger a batch, the fewer tasks lie across two, whose rows must be copied together.
-        SessionContext::new_with_config_rt(settings.with_batch_size(SCAN_ROWS), self.ctx.runtime_env())
+        SessionContext::new_with_config_rt(settings, self.ctx.runtime_env())
     }
 
     /// The rows that were set aside.
@@ -342,9 +341,6 @@ async fn write(plan: &AssembleExec, context: &Arc<TaskContext>, out: &Path, pass
     }
     Ok(())
 }
-
-/// Rows that are decoded at once for assembly.
-const SCAN_ROWS: usize = 32 * 1024;
 
 /// Rows in one group of a table's file: what is held while it is written.
 const TABLE_ROWS: usize = 128 * 1024;

@@ -75,13 +75,15 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
     let mut out: Vec<ToolSpan<'a>> = Vec::new();
     let mut by_id: HashMap<(&str, &str), usize> = HashMap::default();
     let mut unnamed: Vec<usize> = Vec::new();
-    // Those that may not have ended yet: nodes come by start, so only these can lie around one.
+    // Those that can still share time with one to come.
     let mut open: Vec<usize> = Vec::new();
-    for i in nodes {
+    let least = g.least_starts(&nodes);
+    for (i, least) in nodes.into_iter().zip(least) {
         let n = &g.nodes[i];
-        if let Some(start) = n.s.start {
-            open.retain(|k| g.nodes[out[*k].node].s.end.is_none_or(|e| e >= start));
-        }
+        open.retain(|k| {
+            let s = g.nodes[out[*k].node].s;
+            s.end.max(s.start).is_none_or(|e| e >= least)
+        });
         let Some(name) = n.s.tool else {
             unnamed.push(i);
             continue;

@@ -342,6 +342,22 @@ impl<'a> Graph<'a> {
         self.ancestors(inner).any(|a| a == outer)
     }
 
+    /// For each place of a list of nodes: the least start, by the span's own clock, from there on. What ended before it lies
+    /// around none of them. Clocks disagree, so no order of the nodes says that.
+    pub(super) fn least_starts(&self, nodes: &[usize]) -> Vec<i64> {
+        let mut least = i64::MAX;
+        let mut out: Vec<i64> = nodes
+            .iter()
+            .rev()
+            .map(|i| {
+                least = least.min(self.nodes[*i].s.start.unwrap_or(i64::MIN));
+                least
+            })
+            .collect();
+        out.reverse();
+        out
+    }
+
     /// End of a node for ordering: its own, else that of its last child, else its start.
     pub(super) fn end(&self, i: usize) -> i64 {
         let n = &self.nodes[i];

@@ -55,13 +55,17 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut by_response: HashMap<&str, usize> = HashMap::default();
     let mut of_node: HashMap<usize, usize> = HashMap::with_capacity_and_hasher(all.len(), Default::default());
-    // Groups that may not have ended yet: nodes come by start, so only these can lie around one.
+    // Groups that can still share time with a recording to come.
     let mut open: Vec<usize> = Vec::new();
-    for &i in &all {
+    let least = g.least_starts(&all);
+    for (&i, least) in all.iter().zip(least) {
         let s = g.nodes[i].s;
-        let start = s.start.unwrap_or(i64::MIN);
+        let least = least.saturating_sub(NEAR);
         open.retain(|k| {
-            groups[*k].iter().any(|j| g.nodes[*j].s.end.is_none_or(|e| e >= start.saturating_sub(NEAR)))
+            groups[*k].iter().any(|j| {
+                let s = g.nodes[*j].s;
+                s.end.max(s.start).is_none_or(|e| e >= least)
+            })
         });
         let repeats_one = |k: &usize| groups[*k].iter().any(|&j| repeats(g, i, j));
         let found = s
@@ -71,9 +75,11 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
             .or_else(|| open.iter().rev().copied().find(|k| repeats_one(k)));
         let k = found.unwrap_or_else(|| {
             groups.push(Vec::new());
-            open.push(groups.len() - 1);
             groups.len() - 1
         });
+        if !open.contains(&k) {
+            open.push(k);
+        }
         groups[k].push(i);
         of_node.insert(i, k);
         if let Some(r) = s.response_id {

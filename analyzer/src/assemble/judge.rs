@@ -266,6 +266,11 @@ impl Task<'_> {
         of(&self.at.calls_under, transfer)
     }
 
+    /// The calls that a model call asked for.
+    pub(super) fn asked_by(&self, inference: usize) -> impl Iterator<Item = usize> + '_ {
+        of(&self.at.asked, inference)
+    }
+
     /// The calls of a run.
     pub(super) fn calls_of(&self, run: usize) -> impl Iterator<Item = usize> + '_ {
         of(&self.at.calls_of, run)
@@ -416,7 +421,7 @@ impl Task<'_> {
         if self.infs[receiver].view.lossy || self.infs[receiver].view.hidden || self.infs[receiver].view.cut {
             return Err("messages are not complete");
         }
-        Ok(of(&self.at.asked, turn).filter(|c| self.is_lost(*c)).count() as i64)
+        Ok(self.asked_by(turn).filter(|c| self.is_lost(*c)).count() as i64)
     }
 
     /// It ran, in the turn of a transfer that was taken, and its result reaches no later message.

@@ -175,10 +175,7 @@ impl Task<'_> {
     fn waste(&self, wasted: &[usize]) -> (i64, i64) {
         let mut asked: HashSet<usize> = HashSet::default();
         let mut ns = 0;
-        let mut left: HashMap<usize, usize> = HashMap::default();
-        for k in self.calls.iter().filter_map(|c| c.inference) {
-            *left.entry(k).or_default() += 1;
-        }
+        let all: HashSet<usize> = wasted.iter().copied().collect();
         for &c in wasted {
             let call = &self.calls[c];
             if let (Some(a), Some(b), Some(_)) = (call.start, call.end, call.node) {
@@ -186,12 +183,9 @@ impl Task<'_> {
             }
             // A turn is wasted where all it asked for is.
             if let Some(k) = call.inference
-                && let Some(n) = left.get_mut(&k)
+                && self.asked_by(k).all(|x| all.contains(&x))
             {
-                *n -= 1;
-                if *n == 0 {
-                    asked.insert(k);
-                }
+                asked.insert(k);
             }
         }
         for b in &self.bounces {

@@ -243,9 +243,10 @@ fn handoff(
     leaks: &HashMap<String, Vec<Value>>,
 ) -> Value {
     let id = r.text("handoff_id").unwrap_or_default();
+    let at = measured.place(id);
     let mut unknown = Map::new();
     let mut get = |measure: &str, key: &str, ratio: bool| -> Value {
-        match measured.get(measure, id) {
+        match at.and_then(|place| measured.get(measure, place)) {
             Some(Measured::Known(n, d)) if ratio && d > 0 => json!(n / d as f64),
             Some(Measured::Known(n, _)) if !ratio => number(n),
             Some(Measured::Unknown(why)) => {
@@ -300,7 +301,7 @@ fn handoff(
         "reason": r.text("reason"),
         "payload": {"tokens": payload_tokens, "fields": r.texts("payload_fields"), "aliases": r.texts("payload_aliases"), "narrative": r.flag("payload_narrative")},
         "completeness": completeness,
-        "constraints": constraints.json(measured.place(id), r.text("constraints_hash")),
+        "constraints": constraints.json(at, r.text("constraints_hash")),
         "constraint_retention": retention,
         "constraint_retention_payload": retention_payload,
         "context": context,

@@ -154,16 +154,13 @@ pub(super) fn usage(raw: &Raw<'_>, span: &mut Span) {
             "openai.request.previous_response_id",
         ])
         .map(str::to_owned);
-    span.input_tokens = a
-        .first_int(&["gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"])
-        .filter(|n| *n >= 0);
-    span.output_tokens = a
-        .first_int(&[
-            "gen_ai.usage.output_tokens",
-            "gen_ai.usage.completion_tokens",
-            "llm.usage.completion_tokens",
-        ])
-        .filter(|n| *n >= 0);
+    span.input_tokens =
+        a.first_int(&["gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"]);
+    span.output_tokens = a.first_int(&[
+        "gen_ai.usage.output_tokens",
+        "gen_ai.usage.completion_tokens",
+        "llm.usage.completion_tokens",
+    ]);
     span.finish = a.strings("gen_ai.response.finish_reasons").last().map(|f| common::finish(f));
 }
 

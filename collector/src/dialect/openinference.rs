@@ -92,10 +92,8 @@ fn inference(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
         .map(str::to_owned)
         .or_else(|| output_json.as_ref().and_then(response_id));
     span.previous_response_id = previous_response(output_json.as_ref(), a.text("llm.invocation_parameters"));
-    span.input_tokens =
-        a.first_int(&["llm.token_count.prompt", "gen_ai.usage.input_tokens"]).filter(|n| *n >= 0);
-    span.output_tokens =
-        a.first_int(&["llm.token_count.completion", "gen_ai.usage.output_tokens"]).filter(|n| *n >= 0);
+    span.input_tokens = a.first_int(&["llm.token_count.prompt", "gen_ai.usage.input_tokens"]);
+    span.output_tokens = a.first_int(&["llm.token_count.completion", "gen_ai.usage.output_tokens"]);
     span.finish = a.text("llm.finish_reason").map(common::finish);
     let flat =
         |prefix: &str| flatten::tree(a, prefix).map(|v| messages::from_value(&flatten::openinference(v)));
