@@ -2,8 +2,8 @@
 
     python3 analyzer/benches/scale.py target/release/baton 1000000 10000000
 
-Makes a store of each size, evaluates it without any tables (`first`), once more with them (`again`), and compares every measure
-with what the generator counted. Prints one line per run: seconds, seconds per million spans, and the most memory held. Standard
+Makes a store of each size, evaluates it without any tables (`first`), once more with them (`again`), and compares each
+measure that the generator counts with its truth. Prints one line per run: seconds, seconds per million spans, and the most memory held. Standard
 library only; memory is that of the operating system's accounting (Linux).
 """
 
