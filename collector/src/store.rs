@@ -81,11 +81,15 @@ impl Store {
     /// # Errors
     /// Where the folder or its key cannot be read or made.
     pub fn open(root: &Path) -> Result<Self> {
-        fs::create_dir_all(root.join("spans")).map_err(at(root))?;
+        make_dir(&root.join("spans"))?;
         let path = root.join("key");
         let key = match fs::read_to_string(&path) {
             Ok(text) => PrintKey::from_hex(&text).ok_or_else(|| Error::Key(path.clone()))?,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => new_key(&path)?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let key = new_key(&path)?;
+                sync_dir(root)?;
+                key
+            }
             Err(e) => return Err(at(&path)(e)),
         };
         Ok(Self { root: root.to_owned(), key, rows: Vec::new(), held: 0, files_written: 0 })
@@ -96,7 +100,7 @@ impl Store {
     /// # Errors
     /// Where the folder cannot be made.
     pub fn ephemeral(root: &Path) -> Result<Self> {
-        fs::create_dir_all(root.join("spans")).map_err(at(root))?;
+        make_dir(&root.join("spans"))?;
         Ok(Self {
             root: root.to_owned(),
             key: PrintKey::default(),
@@ -111,14 +115,24 @@ impl Store {
         self.key
     }
 
+    /// Rows held that are in no file yet.
+    pub fn held_rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// True where so much is held that a file is due.
+    pub fn is_full(&self) -> bool {
+        self.rows.len() >= MAX_ROWS || self.held >= MAX_HELD
+    }
+
     /// Takes rows; writes files when enough are held.
     ///
     /// # Errors
-    /// Where a file cannot be written.
+    /// Where a file cannot be written. Its rows, this one included, are still held.
     pub fn push(&mut self, row: Span) -> Result<()> {
         self.held += weight(&row);
         self.rows.push(row);
-        if self.rows.len() >= MAX_ROWS || self.held >= MAX_HELD { self.spill() } else { Ok(()) }
+        if self.is_full() { self.spill() } else { Ok(()) }
     }
 
     /// Writes the traces that seem to have ended. Those that rows came for just now are held on, so that a trace is in one file
@@ -139,7 +153,7 @@ impl Store {
     /// Writes what is held.
     ///
     /// # Errors
-    /// Where a file cannot be written.
+    /// Where a file cannot be written. Its rows are held on, and the next call tries again.
     pub fn flush(&mut self) -> Result<()> {
         self.held = 0;
         let rows = std::mem::take(&mut self.rows);
@@ -157,10 +171,18 @@ impl Store {
         for (row, folder) in rows.into_iter().zip(folders) {
             parts.entry(folder).or_default().push(row);
         }
+        let mut failed = None;
         for (part, rows) in parts {
-            self.files_written += usize::from(write_file(&self.root.join("spans").join(part), &rows)?);
+            match write_file(&self.root.join("spans").join(part), &rows) {
+                Ok(new) => self.files_written += usize::from(new),
+                Err(e) => {
+                    self.held += rows.iter().map(weight).sum::<usize>();
+                    self.rows.extend(rows);
+                    failed = failed.or(Some(e));
+                }
+            }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 }
 
@@ -249,7 +271,7 @@ fn properties() -> WriterProperties {
 
 /// Writes rows to a file of the folder; false where the same file was there already.
 fn write_file(dir: &Path, rows: &[Span]) -> Result<bool> {
-    fs::create_dir_all(dir).map_err(at(dir))?;
+    make_dir(dir)?;
     let temporary =
         tempfile::Builder::new().prefix(".writing-").suffix(".tmp").tempfile_in(dir).map_err(at(dir))?;
     let path = temporary.path().to_owned();
@@ -269,6 +291,8 @@ fn write_file(dir: &Path, rows: &[Span]) -> Result<bool> {
     let name = format!("{}.parquet", file_id(&path)?);
     let target = dir.join(name);
     if target.exists() {
+        // Who wrote it may have been stopped before its name was on disk.
+        sync_dir(dir)?;
         return Ok(false);
     }
     temporary.as_file().sync_all().map_err(at(&path))?;
@@ -288,6 +312,21 @@ fn file_id(path: &Path) -> Result<String> {
         }
     }
     Ok(baton_record::canonical::hex(&hash.finalize()[..16]))
+}
+
+/// Makes a folder and those above it. Each is synced into the one above: a file is only as durable as the way to it.
+fn make_dir(dir: &Path) -> Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let above = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_dir(above)?;
+    match fs::create_dir(dir) {
+        // Another process may have made it in between.
+        Err(_) if dir.is_dir() => {}
+        made => made.map_err(at(dir))?,
+    }
+    sync_dir(above)
 }
 
 #[cfg(unix)]
@@ -340,6 +379,24 @@ mod tests {
         let found = files(dir.path());
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found.iter().all(|f| !f.contains(".tmp")));
+        Ok(())
+    }
+
+    #[test]
+    fn rows_that_cannot_be_written_are_held_on() -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let mut s = Store::open(dir.path())?;
+        // Where the folder of one day should be is a file; the other day can be written.
+        let day = dir.path().join("spans/date=2000-02-29");
+        fs::write(&day, "")?;
+        s.push(row("a", Some(951_782_400_000_000_000)))?;
+        s.push(Span { trace_id: "u".repeat(32), ..row("b", Some(1_795_973_864_000_000_000)) })?;
+        let held = s.held;
+        assert!(s.flush().is_err());
+        assert_eq!((s.files_written, s.held_rows(), s.held), (1, 1, held / 2));
+        fs::remove_file(&day)?;
+        s.flush()?;
+        assert_eq!((s.files_written, s.held_rows(), s.held), (2, 0, 0));
         Ok(())
     }
 
