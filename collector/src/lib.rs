@@ -5,6 +5,7 @@ pub mod dialect;
 pub mod import;
 pub mod messages;
 pub mod otlp;
+pub mod processor;
 pub mod raw;
 pub mod reading;
 pub mod store;
