@@ -33,6 +33,8 @@ pub const MAX_ROWS: usize = 100_000;
 const RECENT: usize = 20;
 /// Bytes of kept text and fingerprints held in memory before a file is written, roughly.
 const MAX_HELD: usize = 192 << 20;
+/// How the names of files that are not whole yet begin and end.
+pub(crate) const TEMPORARY: (&str, &str) = (".writing-", ".tmp");
 
 /// Why the store could not be written or opened.
 #[derive(Debug, thiserror::Error)]
@@ -206,7 +208,7 @@ fn new_key(path: &Path) -> Result<PrintKey> {
 }
 
 /// The folder of a start time.
-fn partition(start: Option<i64>) -> String {
+pub(crate) fn partition(start: Option<i64>) -> String {
     let Some(ns) = start else { return "date=unknown/hour=00".to_owned() };
     let secs = ns.div_euclid(1_000_000_000);
     let (days, rest) = (secs.div_euclid(86_400), secs.rem_euclid(86_400));
@@ -226,16 +228,18 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (yoe + era * 400 + i64::from(m <= 2), m, doy - (153 * mp + 2) / 5 + 1)
 }
 
-fn properties() -> WriterProperties {
+fn properties(replaces: &[String]) -> WriterProperties {
+    let mut marks = vec![KeyValue::new(schema::VERSION_KEY.to_owned(), schema::VERSION.to_owned())];
+    if !replaces.is_empty() {
+        let list = serde_json::Value::from(replaces).to_string();
+        marks.push(KeyValue::new(schema::REPLACES_KEY.to_owned(), list));
+    }
     let mut p = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).unwrap_or_default()))
         .set_max_row_group_row_count(Some(MAX_ROWS))
         // Statistics serve to skip by trace and time; on the rest they only cost space.
         .set_statistics_enabled(EnabledStatistics::None)
-        .set_key_value_metadata(Some(vec![KeyValue::new(
-            schema::VERSION_KEY.to_owned(),
-            schema::VERSION.to_owned(),
-        )]))
+        .set_key_value_metadata(Some(marks))
         .set_created_by("baton".to_owned());
     for name in ["trace_id", "start", "end", "conversation_id", "service", "role"] {
         p = p.set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::Page);
@@ -249,40 +253,67 @@ fn properties() -> WriterProperties {
 
 /// Writes rows to a file of the folder; false where the same file was there already.
 fn write_file(dir: &Path, rows: &[Span]) -> Result<bool> {
-    fs::create_dir_all(dir).map_err(at(dir))?;
-    let temporary =
-        tempfile::Builder::new().prefix(".writing-").suffix(".tmp").tempfile_in(dir).map_err(at(dir))?;
+    let parquet = |source| Error::Parquet { path: dir.to_owned(), source };
+    let (_, new) = put(dir, &[], |w| {
+        let mut encoder = schema::Encoder::default();
+        for chunk in rows.chunks(8192) {
+            w.write(&encoder.encode(chunk).map_err(|e| parquet(e.into()))?).map_err(parquet)?;
+        }
+        Ok::<_, Error>(())
+    })?;
+    Ok(new)
+}
+
+/// What takes the rows of a file.
+pub(crate) type Writer<'a> = ArrowWriter<BufWriter<&'a File>>;
+
+/// Puts a file of rows into a folder: under a temporary name first, then, whole and synced, under its own. Says its path, and
+/// false where the same file was there already. The paths it `replaces` stand under [`schema::REPLACES_KEY`].
+pub(crate) fn put<E: From<Error>>(
+    dir: &Path,
+    replaces: &[String],
+    fill: impl FnOnce(&mut Writer<'_>) -> Result<(), E>,
+) -> Result<(PathBuf, bool), E> {
+    let temporary = temporary_in(dir)?;
     let path = temporary.path().to_owned();
     let parquet = |source| Error::Parquet { path: path.clone(), source };
-    let mut w =
-        ArrowWriter::try_new(BufWriter::new(temporary.as_file()), schema::schema(), Some(properties()))
-            .map_err(parquet)?;
-    let mut encoder = schema::Encoder::default();
-    for chunk in rows.chunks(8192) {
-        let batch =
-            encoder.encode(chunk).map_err(|e| Error::Parquet { path: path.clone(), source: e.into() })?;
-        w.write(&batch).map_err(|source| Error::Parquet { path: path.clone(), source })?;
-    }
-    let mut inner = w.into_inner().map_err(|source| Error::Parquet { path: path.clone(), source })?;
+    let out = BufWriter::new(temporary.as_file());
+    let mut w = ArrowWriter::try_new(out, schema::schema(), Some(properties(replaces))).map_err(parquet)?;
+    fill(&mut w)?;
+    let mut inner = w.into_inner().map_err(parquet)?;
     inner.flush().map_err(at(&path))?;
     drop(inner);
-    let name = format!("{}.parquet", file_id(&path)?);
-    let target = dir.join(name);
+    let target = dir.join(format!("{}.parquet", file_id(&path).map_err(at(&path))?));
     if target.exists() {
-        return Ok(false);
+        return Ok((target, false));
     }
     temporary.as_file().sync_all().map_err(at(&path))?;
     temporary.persist(&target).map_err(|e| at(&target)(e.error))?;
-    sync_dir(dir)?;
-    Ok(true)
+    sync_dir(dir).map_err(at(dir))?;
+    Ok((target, true))
 }
 
-fn file_id(path: &Path) -> Result<String> {
-    let mut f = File::open(path).map_err(at(path))?;
+/// Makes a temporary file, and the folder where it does not exist.
+fn temporary_in(dir: &Path) -> Result<tempfile::NamedTempFile> {
+    let mut name = tempfile::Builder::new();
+    name.prefix(TEMPORARY.0).suffix(TEMPORARY.1);
+    fs::create_dir_all(dir).map_err(at(dir))?;
+    match name.tempfile_in(dir) {
+        // An old folder that was empty may be removed in between.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(dir).and_then(|()| name.tempfile_in(dir)).map_err(at(dir))
+        }
+        other => other.map_err(at(dir)),
+    }
+}
+
+/// The id of a file: the start of the SHA-256 of its bytes, in hex.
+pub(crate) fn file_id(path: &Path) -> io::Result<String> {
+    let mut f = File::open(path)?;
     let mut hash = Sha256::new();
     let mut buf = vec![0u8; 1 << 16];
     loop {
-        match f.read(&mut buf).map_err(at(path))? {
+        match f.read(&mut buf)? {
             0 => break,
             n => hash.update(&buf[..n]),
         }
@@ -290,13 +321,15 @@ fn file_id(path: &Path) -> Result<String> {
     Ok(baton_record::canonical::hex(&hash.finalize()[..16]))
 }
 
+/// Makes lasting what was added to a folder or removed from it.
 #[cfg(unix)]
-fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|d| d.sync_all()).map_err(at(dir))
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
+/// Makes lasting what was added to a folder or removed from it: nothing to do here.
 #[cfg(not(unix))]
-fn sync_dir(_: &Path) -> Result<()> {
+pub(crate) fn sync_dir(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
