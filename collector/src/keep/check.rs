@@ -1,7 +1,8 @@
 //! Whether a store is as it should be.
 //!
 //! Every Parquet file is read to its last page. Nothing is changed, and no file, however bad, keeps the rest from being read.
-//! Limits: rows of a file that cannot be read are not known, so they are in no sum; the file is among the problems.
+//! Limits: rows of a file that cannot be read are not known, so they are in no sum; the file is among the problems. Damage can
+//! bring a decoder to panic; that is caught, but the process's panic hook may have printed it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -156,7 +157,8 @@ fn file(f: &Found, counts: Option<&mut Counts>, problems: &mut Vec<Problem>) -> 
 fn rows_of(path: &Path, rows: &mut u64, mut counts: Option<&mut Counts>) -> Result<(), Stop> {
     let mut last: Option<Key> = None;
     let mut unsorted: Option<u64> = None;
-    for batch in open(path, BATCH).map_err(|e| Stop::Bad(None, e))? {
+    let (reader, expected) = open(path, BATCH).map_err(|e| Stop::Bad(None, e))?;
+    for batch in reader {
         let batch = batch.map_err(|e| Stop::Bad(locate(path), e.to_string()))?;
         let bad = || Stop::Bad(None, "no columns of ids".to_owned());
         let keys = Keys::of(&batch).ok_or_else(bad)?;
@@ -177,6 +179,9 @@ fn rows_of(path: &Path, rows: &mut u64, mut counts: Option<&mut Counts>) -> Resu
             last = Some(key);
             *rows += 1;
         }
+    }
+    if *rows != expected as u64 {
+        return Err(Stop::Bad(None, format!("{rows} rows, {expected} by its footer")));
     }
     match unsorted {
         Some(row) => Err(Stop::Bad(Some(format!("row {row}")), "not sorted".to_owned())),

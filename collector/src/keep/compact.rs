@@ -23,10 +23,12 @@ use crate::store::{MAX_ROWS, file_id, sync_dir};
 
 /// Bytes of a merged file at most, encoded and before compression, as its inputs say: what the Parquet writer may hold.
 pub const MAX_BYTES: u64 = 192 << 20;
-/// Files read at the same time.
-const MAX_INPUTS: usize = 128;
-/// Bytes of the batches that are read at the same time, roughly.
-const READ_AHEAD: u64 = 48 << 20;
+/// Files read at the same time, where each is read in one batch.
+const MAX_INPUTS: u64 = 64;
+/// As how many a file counts that takes several batches: its reader stays open, and holds megabytes.
+const LARGE: u64 = 4;
+/// Bytes of a batch of a file that counts as one, roughly.
+const SHARE: u64 = 768 << 10;
 
 /// What is merged.
 #[derive(Debug, Clone)]
@@ -126,6 +128,20 @@ pub fn compact(store: &Path, settings: &CompactSettings, now: SystemTime) -> Res
 struct File {
     found: Found,
     footer: Footer,
+}
+
+impl File {
+    /// As how many files it counts while it is read.
+    fn weight(&self) -> u64 {
+        let in_one = self.footer.rows <= BATCH as u64 && self.footer.encoded <= SHARE;
+        if in_one { 1 } else { LARGE }
+    }
+
+    /// Rows read at once.
+    fn batch(&self) -> usize {
+        let each = (self.footer.encoded / self.footer.rows.max(1)).max(1);
+        usize::try_from(self.weight() * SHARE / each).unwrap_or(BATCH).clamp(8, BATCH)
+    }
 }
 
 struct Run<'a> {
@@ -244,8 +260,8 @@ impl Run<'_> {
         let earlier = files.iter().flat_map(|f| &f.footer.replaces);
         replaces.extend(earlier.filter(|name| self.present.contains(*name)).cloned());
         let replaces: Vec<String> = replaces.into_iter().collect();
-        let inputs: Vec<&Path> = files.iter().map(|f| f.found.path.as_path()).collect();
-        match merge::merge(&inputs, batch_rows(&files), &hour.dir, &replaces) {
+        let inputs: Vec<(&Path, usize)> = files.iter().map(|f| (f.found.path.as_path(), f.batch())).collect();
+        match merge::merge(&inputs, &hour.dir, &replaces) {
             Err(Failure::Output(e)) => Err(e.into()),
             Err(Failure::Input(i, reason)) => {
                 let bad = files.remove(i);
@@ -289,17 +305,15 @@ fn whole(f: &Found) -> bool {
 fn plan(files: &mut [File]) -> Vec<(usize, usize)> {
     files.sort_by(|a, b| (a.footer.first, &a.found.name).cmp(&(b.footer.first, &b.found.name)));
     let mut out = Vec::new();
-    let (mut from, mut rows, mut bytes) = (0, 0, 0);
+    let (mut from, mut rows, mut bytes, mut inputs) = (0, 0, 0, 0);
     for (i, f) in files.iter().enumerate() {
-        let fits = rows + f.footer.rows <= MAX_ROWS as u64
-            && bytes + f.footer.encoded <= MAX_BYTES
-            && i - from < MAX_INPUTS;
-        if !fits {
-            out.push((from, i));
-            (from, rows, bytes) = (i, 0, 0);
-        }
         rows += f.footer.rows;
         bytes += f.footer.encoded;
+        inputs += f.weight();
+        if rows > MAX_ROWS as u64 || bytes > MAX_BYTES || inputs > MAX_INPUTS {
+            out.push((from, i));
+            (from, rows, bytes, inputs) = (i, f.footer.rows, f.footer.encoded, f.weight());
+        }
     }
     out.push((from, files.len()));
     out.retain(|(from, to)| to - from > 1);
@@ -316,31 +330,23 @@ fn told(hour: &Hour, files: &[File]) -> Merge {
     }
 }
 
-/// Rows read at once from each of the files.
-fn batch_rows(files: &[File]) -> usize {
-    let (rows, bytes): (u64, u64) =
-        files.iter().fold((0, 0), |(r, b), f| (r + f.footer.rows, b + f.footer.encoded));
-    let each = bytes / rows.max(1) + 1;
-    let fit = READ_AHEAD / (files.len() as u64 * each).max(1);
-    usize::try_from(fit).unwrap_or(BATCH).clamp(8, BATCH)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Files with a first start, rows and bytes.
-    fn planned(files: &[(i64, u64, u64)]) -> Vec<Vec<i64>> {
-        let file = |(first, rows, encoded): &(i64, u64, u64)| File {
-            found: Found {
-                path: Path::new("x").to_owned(),
-                name: String::new(),
-                bytes: 1,
-                modified: SystemTime::UNIX_EPOCH,
-            },
-            footer: Footer { rows: *rows, encoded: *encoded, first: Some(*first), replaces: Vec::new() },
+    fn file(first: i64, rows: u64, encoded: u64) -> File {
+        let found = Found {
+            path: Path::new("x").to_owned(),
+            name: String::new(),
+            bytes: 1,
+            modified: SystemTime::UNIX_EPOCH,
         };
-        let mut files: Vec<File> = files.iter().map(file).collect();
+        File { found, footer: Footer { rows, encoded, first: Some(first), replaces: Vec::new() } }
+    }
+
+    /// What is merged of files with a first start, rows and bytes.
+    fn planned(files: &[(i64, u64, u64)]) -> Vec<Vec<i64>> {
+        let mut files: Vec<File> = files.iter().map(|(f, r, e)| file(*f, *r, *e)).collect();
         let groups = plan(&mut files);
         groups.iter().map(|(a, b)| files[*a..*b].iter().filter_map(|f| f.footer.first).collect()).collect()
     }
@@ -348,36 +354,33 @@ mod tests {
     #[test]
     fn neighbours_in_time_go_together_as_far_as_limits_allow() {
         let max = MAX_ROWS as u64;
-        assert_eq!(planned(&[]), Vec::<Vec<i64>>::new());
-        assert_eq!(planned(&[(1, 5, 5)]), Vec::<Vec<i64>>::new());
+        let none: [[i64; 0]; 0] = [];
+        assert_eq!(planned(&[]), none);
+        assert_eq!(planned(&[(1, 5, 5)]), none);
         assert_eq!(planned(&[(3, 5, 5), (1, 5, 5), (2, 5, 5)]), [[1, 2, 3]]);
         // Rows: exactly as many as may be, and one more.
         assert_eq!(planned(&[(1, max - 2, 5), (2, 2, 5), (3, 2, 5), (4, 1, 5)]), [[1, 2], [3, 4]]);
-        assert_eq!(planned(&[(1, max, 5), (2, 1, 5)]), Vec::<Vec<i64>>::new());
+        assert_eq!(planned(&[(1, max, 5), (2, 1, 5)]), none);
         // A file that is too large itself stands in between.
         assert_eq!(planned(&[(1, 1, 5), (2, max + 1, 5), (3, 1, 5), (4, 1, 5)]), [[3, 4]]);
         assert_eq!(planned(&[(1, 1, MAX_BYTES - 5), (2, 1, 5), (3, 1, 5), (4, 1, 5)]), [[1, 2], [3, 4]]);
-        let many: Vec<_> = (0..300).map(|n| (n, 1, 1)).collect();
-        assert_eq!(planned(&many).iter().map(Vec::len).collect::<Vec<_>>(), [MAX_INPUTS, MAX_INPUTS, 44]);
+        // Readers: many for files read at once, few for others.
+        let sizes = |rows, encoded| {
+            let many: Vec<_> = (0..70).map(|n| (n, rows, encoded)).collect();
+            planned(&many).iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(1024, SHARE), [64, 6]);
+        assert_eq!(sizes(1025, SHARE), [16, 16, 16, 16, 6]);
+        assert_eq!(sizes(1, SHARE + 1), [16, 16, 16, 16, 6]);
     }
 
     #[test]
-    fn so_much_is_read_at_once_that_it_fits() {
-        let rows = |n: usize, rows: u64, encoded: u64| {
-            let file = || File {
-                found: Found {
-                    path: Path::new("x").to_owned(),
-                    name: String::new(),
-                    bytes: 1,
-                    modified: SystemTime::UNIX_EPOCH,
-                },
-                footer: Footer { rows, encoded, first: None, replaces: Vec::new() },
-            };
-            batch_rows(&(0..n).map(|_| file()).collect::<Vec<_>>())
-        };
-        assert_eq!(rows(100, 20, 4000), BATCH);
-        assert_eq!(rows(2, 0, 0), BATCH);
-        assert_eq!(rows(48, 1000, 4_095_000), 1 << 8);
-        assert_eq!(rows(2, 2, 180 << 20), 8);
+    fn a_batch_is_a_file_or_its_share() {
+        assert_eq!(file(1, 1024, SHARE).batch(), 1024);
+        assert_eq!(file(1, 3, SHARE).batch(), 8);
+        assert_eq!(file(1, 90_000, 90_000 << 10).batch(), 1024);
+        assert_eq!(file(1, 90_000, 90_000 << 12).batch(), 768);
+        assert_eq!(file(1, 4, 180 << 20).batch(), 8);
+        assert_eq!(file(1, 0, 0).batch(), BATCH);
     }
 }

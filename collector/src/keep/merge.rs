@@ -46,8 +46,8 @@ impl From<store::Error> for Failure {
     }
 }
 
-/// Opens a file of rows of this layout.
-pub(super) fn open(path: &Path, batch: usize) -> Result<ParquetRecordBatchReader, String> {
+/// Opens a file of rows of this layout; says how many it has.
+pub(super) fn open(path: &Path, batch: usize) -> Result<(ParquetRecordBatchReader, usize), String> {
     let file = File::open(path).map_err(|e| e.to_string())?;
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| e.to_string())?;
     if reader.schema().fields() != schema::schema().fields() {
@@ -58,7 +58,8 @@ pub(super) fn open(path: &Path, batch: usize) -> Result<ParquetRecordBatchReader
             .map_or_else(|| "order or number of columns".to_owned(), |f| format!("column {}", f.name()));
         return Err(format!("schema differs: {wrong}"));
     }
-    reader.with_batch_size(batch).build().map_err(|e| e.to_string())
+    let rows = usize::try_from(reader.metadata().file_metadata().num_rows()).map_err(|e| e.to_string())?;
+    Ok((reader.with_batch_size(batch).build().map_err(|e| e.to_string())?, rows))
 }
 
 /// The columns that rows are sorted by.
@@ -90,7 +91,10 @@ impl Keys {
 }
 
 struct Cursor {
-    reader: ParquetRecordBatchReader,
+    /// Gone at the end of the file: a reader holds megabytes, and most files are read in one batch.
+    reader: Option<ParquetRecordBatchReader>,
+    /// Rows not read yet.
+    left: usize,
     keys: Option<Keys>,
     /// The batch in [`Merging::batches`].
     slot: usize,
@@ -121,17 +125,16 @@ struct Merging {
     rows: u64,
 }
 
-/// Merges files into one of `dir` that says what it `replaces`. Says its path and its number of rows.
+/// Merges files, each read so many rows at once, into one of `dir` that says what it `replaces`. Says its path and its number of rows.
 pub(super) fn merge(
-    inputs: &[&Path],
-    batch: usize,
+    inputs: &[(&Path, usize)],
     dir: &Path,
     replaces: &[String],
 ) -> Result<(PathBuf, u64), Failure> {
     let mut rows = 0;
     let (path, _) = store::put(dir, replaces, |w| {
         let failed = |source| store::Error::Parquet { path: dir.to_owned(), source };
-        let mut m = Merging::open(inputs, batch)?;
+        let mut m = Merging::open(inputs)?;
         while m.step()? {
             if m.out.len() >= BATCH {
                 m.flush(w).map_err(failed)?;
@@ -155,7 +158,7 @@ fn contents_at() -> usize {
 }
 
 impl Merging {
-    fn open(inputs: &[&Path], batch: usize) -> Result<Self, Failure> {
+    fn open(inputs: &[(&Path, usize)]) -> Result<Self, Failure> {
         let fields = schema::schema();
         let compared = fields.fields().iter().take(contents_at());
         let converter = RowConverter::new(compared.map(|f| SortField::new(f.data_type().clone())).collect())
@@ -173,9 +176,9 @@ impl Merging {
             converter,
             rows: 0,
         };
-        for (i, path) in inputs.iter().enumerate() {
-            let reader = open(path, batch).map_err(|e| Failure::Input(i, e))?;
-            m.cursors.push(Cursor { reader, keys: None, slot: 0, row: 0, rows: 0 });
+        for (i, (path, batch)) in inputs.iter().enumerate() {
+            let (reader, left) = open(path, *batch).map_err(|e| Failure::Input(i, e))?;
+            m.cursors.push(Cursor { reader: Some(reader), left, keys: None, slot: 0, row: 0, rows: 0 });
             if let Some(key) = m.next_key(i)? {
                 m.heap.push(Reverse((key, i)));
             }
@@ -188,8 +191,17 @@ impl Merging {
         let c = &mut self.cursors[i];
         while c.row == c.rows {
             c.keys = None;
-            let Some(batch) = c.reader.next() else { return Ok(None) };
-            let batch = batch.map_err(|e| Failure::Input(i, e.to_string()))?;
+            if c.left == 0 {
+                return Ok(None);
+            }
+            let batch = match c.reader.as_mut().and_then(Iterator::next) {
+                Some(batch) => batch.map_err(|e| Failure::Input(i, e.to_string()))?,
+                None => return Err(Failure::Input(i, format!("{} rows are missing", c.left))),
+            };
+            c.left = c.left.saturating_sub(batch.num_rows());
+            if c.left == 0 {
+                c.reader = None;
+            }
             (c.keys, c.row, c.rows) = (Keys::of(&batch), 0, batch.num_rows());
             c.slot = self.batches.len();
             self.batches.push(batch);

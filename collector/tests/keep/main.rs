@@ -1,5 +1,7 @@
 //! A store kept in order: the same rows at every step, whatever happens in between.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,9 +85,9 @@ fn rows_of(files: &[PathBuf]) -> Vec<String> {
         .collect();
     let mut traces: BTreeMap<&str, Vec<_>> = BTreeMap::new();
     for (c, kinds) in &columns {
-        for i in 0..c.len() {
+        for (i, kind) in kinds.iter().enumerate() {
             let s = c.span(i);
-            traces.entry(s.trace_id).or_default().push((s, kinds[i]));
+            traces.entry(s.trace_id).or_default().push((s, kind));
         }
     }
     let mut out = Vec::new();
