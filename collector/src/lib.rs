@@ -3,6 +3,7 @@
 
 pub mod dialect;
 pub mod import;
+pub mod keep;
 pub mod messages;
 pub mod otlp;
 pub mod processor;

@@ -9,6 +9,7 @@
 //! not at all. `<id>` is the start of the SHA-256 of the file's bytes, so the same rows make the same file and writing
 //! them twice changes nothing. Names from traces never become path parts. Within a file rows are sorted by trace and start,
 //! and a trace is in one file where it can be.
+//! A live collector puts the name of a journal segment and `-` in front of the id.
 //! Limits: one file holds at most [`MAX_ROWS`] rows.
 
 use std::collections::{BTreeMap, HashSet};
@@ -33,6 +34,8 @@ pub const MAX_ROWS: usize = 100_000;
 const RECENT: usize = 20;
 /// Bytes of kept text and fingerprints held in memory before a file is written, roughly.
 const MAX_HELD: usize = 192 << 20;
+/// How the names of files that are not whole yet begin and end.
+pub(crate) const TEMPORARY: (&str, &str) = (".writing-", ".tmp");
 
 /// Why the store could not be written or opened.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +90,7 @@ impl Store {
             Ok(text) => PrintKey::from_hex(&text).ok_or_else(|| Error::Key(path.clone()))?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let key = new_key(&path)?;
-                sync_dir(root)?;
+                sync_dir(root).map_err(at(root))?;
                 key
             }
             Err(e) => return Err(at(&path)(e)),
@@ -210,25 +213,23 @@ fn new_key(path: &Path) -> Result<PrintKey> {
     let mut key = [0u8; 16];
     getrandom::fill(&mut key).map_err(|e| at(path)(io::Error::other(e.to_string())))?;
     let text = baton_record::canonical::hex(&key);
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut f = match options.open(path) {
-        Ok(f) => f,
-        // Another process made it in between.
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+    // Whole at once: another process that opens the store now finds no key or all of it. Readable by its owner alone.
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let mut temporary = tempfile::NamedTempFile::new_in(dir).map_err(at(path))?;
+    temporary.write_all(text.as_bytes()).and_then(|()| temporary.as_file().sync_all()).map_err(at(path))?;
+    match temporary.persist_noclobber(path) {
+        Ok(_) => {}
+        Err(e) if e.error.kind() == io::ErrorKind::AlreadyExists => {
             let text = fs::read_to_string(path).map_err(at(path))?;
             return PrintKey::from_hex(&text).ok_or_else(|| Error::Key(path.to_owned()));
         }
-        Err(e) => return Err(at(path)(e)),
-    };
-    f.write_all(text.as_bytes()).and_then(|()| f.sync_all()).map_err(at(path))?;
+        Err(e) => return Err(at(path)(e.error)),
+    }
     Ok(PrintKey(key))
 }
 
 /// The folder of a start time.
-fn partition(start: Option<i64>) -> String {
+pub(crate) fn partition(start: Option<i64>) -> String {
     let Some(ns) = start else { return "date=unknown/hour=00".to_owned() };
     let secs = ns.div_euclid(1_000_000_000);
     let (days, rest) = (secs.div_euclid(86_400), secs.rem_euclid(86_400));
@@ -248,16 +249,18 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (yoe + era * 400 + i64::from(m <= 2), m, doy - (153 * mp + 2) / 5 + 1)
 }
 
-fn properties() -> WriterProperties {
+fn properties(replaces: &[String]) -> WriterProperties {
+    let mut marks = vec![KeyValue::new(schema::VERSION_KEY.to_owned(), schema::VERSION.to_owned())];
+    if !replaces.is_empty() {
+        let list = serde_json::Value::from(replaces).to_string();
+        marks.push(KeyValue::new(schema::REPLACES_KEY.to_owned(), list));
+    }
     let mut p = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).unwrap_or_default()))
         .set_max_row_group_row_count(Some(MAX_ROWS))
         // Statistics serve to skip by trace and time; on the rest they only cost space.
         .set_statistics_enabled(EnabledStatistics::None)
-        .set_key_value_metadata(Some(vec![KeyValue::new(
-            schema::VERSION_KEY.to_owned(),
-            schema::VERSION.to_owned(),
-        )]))
+        .set_key_value_metadata(Some(marks))
         .set_created_by("baton".to_owned());
     for name in ["trace_id", "start", "end", "conversation_id", "service", "role"] {
         p = p.set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::Page);
@@ -271,42 +274,82 @@ fn properties() -> WriterProperties {
 
 /// Writes rows to a file of the folder; false where the same file was there already.
 fn write_file(dir: &Path, rows: &[Span]) -> Result<bool> {
-    make_dir(dir)?;
-    let temporary =
-        tempfile::Builder::new().prefix(".writing-").suffix(".tmp").tempfile_in(dir).map_err(at(dir))?;
+    let parquet = |source| Error::Parquet { path: dir.to_owned(), source };
+    let (_, new) = put(dir, "", &[], |w| {
+        let mut encoder = schema::Encoder::default();
+        for chunk in rows.chunks(8192) {
+            w.write(&encoder.encode(chunk).map_err(|e| parquet(e.into()))?).map_err(parquet)?;
+        }
+        Ok::<_, Error>(())
+    })?;
+    Ok(new)
+}
+
+/// What takes the rows of a file.
+pub(crate) type Writer<'a> = ArrowWriter<BufWriter<&'a File>>;
+
+/// Puts a file of rows into a folder: under a temporary name first, then, whole and synced, under its own. Says its path, and
+/// false where the same file was there already. The name is `prefix` and the id of the bytes. The paths it `replaces` stand
+/// under [`schema::REPLACES_KEY`].
+pub(crate) fn put<E: From<Error>>(
+    dir: &Path,
+    prefix: &str,
+    replaces: &[String],
+    fill: impl FnOnce(&mut Writer<'_>) -> Result<(), E>,
+) -> Result<(PathBuf, bool), E> {
+    let temporary = temporary_in(dir)?;
     let path = temporary.path().to_owned();
     let parquet = |source| Error::Parquet { path: path.clone(), source };
-    let mut w =
-        ArrowWriter::try_new(BufWriter::new(temporary.as_file()), schema::schema(), Some(properties()))
-            .map_err(parquet)?;
-    let mut encoder = schema::Encoder::default();
-    for chunk in rows.chunks(8192) {
-        let batch =
-            encoder.encode(chunk).map_err(|e| Error::Parquet { path: path.clone(), source: e.into() })?;
-        w.write(&batch).map_err(|source| Error::Parquet { path: path.clone(), source })?;
-    }
-    let mut inner = w.into_inner().map_err(|source| Error::Parquet { path: path.clone(), source })?;
+    let out = BufWriter::new(temporary.as_file());
+    let mut w = ArrowWriter::try_new(out, schema::schema(), Some(properties(replaces))).map_err(parquet)?;
+    fill(&mut w)?;
+    let mut inner = w.into_inner().map_err(parquet)?;
     inner.flush().map_err(at(&path))?;
     drop(inner);
-    let name = format!("{}.parquet", file_id(&path)?);
-    let target = dir.join(name);
+    let target = dir.join(format!("{prefix}{}.parquet", file_id(&path).map_err(at(&path))?));
     if target.exists() {
         // Who wrote it may have been stopped before its name was on disk.
-        sync_dir(dir)?;
-        return Ok(false);
+        sync_dir(dir).map_err(at(dir))?;
+        return Ok((target, false));
     }
     temporary.as_file().sync_all().map_err(at(&path))?;
     temporary.persist(&target).map_err(|e| at(&target)(e.error))?;
-    sync_dir(dir)?;
-    Ok(true)
+    sync_dir(dir).map_err(at(dir))?;
+    Ok((target, true))
 }
 
-fn file_id(path: &Path) -> Result<String> {
-    let mut f = File::open(path).map_err(at(path))?;
+/// Makes a temporary file, and the folder where it does not exist.
+fn temporary_in(dir: &Path) -> Result<tempfile::NamedTempFile> {
+    let mut name = tempfile::Builder::new();
+    name.prefix(TEMPORARY.0).suffix(TEMPORARY.1);
+    make_dir(dir)?;
+    match name.tempfile_in(dir) {
+        // An old folder that was empty may be removed in between.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            make_dir(dir)?;
+            name.tempfile_in(dir).map_err(at(dir))
+        }
+        other => other.map_err(at(dir)),
+    }
+}
+
+/// The id of a file: the start of the SHA-256 of its bytes, in hex.
+/// True where a file's bytes are those its name was given for.
+///
+/// # Errors
+/// Where it cannot be read.
+pub(crate) fn is_whole(path: &Path) -> io::Result<bool> {
+    let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
+    let id = stem.rsplit('-').next().unwrap_or_default();
+    Ok(file_id(path)? == id)
+}
+
+fn file_id(path: &Path) -> io::Result<String> {
+    let mut f = File::open(path)?;
     let mut hash = Sha256::new();
     let mut buf = vec![0u8; 1 << 16];
     loop {
-        match f.read(&mut buf).map_err(at(path))? {
+        match f.read(&mut buf)? {
             0 => break,
             n => hash.update(&buf[..n]),
         }
@@ -326,16 +369,18 @@ fn make_dir(dir: &Path) -> Result<()> {
         Err(_) if dir.is_dir() => {}
         made => made.map_err(at(dir))?,
     }
-    sync_dir(above)
+    sync_dir(above).map_err(at(above))
 }
 
+/// Makes lasting what was added to a folder or removed from it.
 #[cfg(unix)]
-fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|d| d.sync_all()).map_err(at(dir))
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
+/// Makes lasting what was added to a folder or removed from it: nothing to do here.
 #[cfg(not(unix))]
-fn sync_dir(_: &Path) -> Result<()> {
+pub(crate) fn sync_dir(_: &Path) -> io::Result<()> {
     Ok(())
 }
 

@@ -25,6 +25,9 @@ pub use encode::Encoder;
 pub const VERSION: &str = "1";
 /// Where [`VERSION`] stands in the Parquet file metadata.
 pub const VERSION_KEY: &str = "baton.spans.version";
+/// Where a file that others were merged into names them, in the Parquet file metadata: a JSON array of paths relative to
+/// `spans/`. A reader leaves out every file that another present file names, so that each row counts once.
+pub const REPLACES_KEY: &str = "baton.spans.replaces";
 
 /// A column with the reason it exists and the meaning of NULL.
 pub struct Column {

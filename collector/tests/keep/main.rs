@@ -1,0 +1,165 @@
+//! A store kept in order: the same rows at every step, whatever happens in between.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use baton_collector::keep::{self, CompactSettings};
+use baton_collector::store::Store;
+use baton_record::prints::Prints;
+use baton_record::schema::{Contents, SpanColumns};
+use baton_record::span::{Item, Record, Span};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use sha2::{Digest, Sha256};
+
+mod check;
+mod compact;
+mod retain;
+mod split;
+
+/// 2020-01-01 00:00 UTC, in seconds.
+const DAY: i64 = 1_577_836_800;
+const HOUR: &str = "date=2020-01-01/hour=00";
+
+fn minutes(n: u64) -> Duration {
+    Duration::from_secs(60 * n)
+}
+
+/// A time on that day.
+fn clock(seconds: i64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(DAY + seconds).unwrap())
+}
+
+/// So long after the files of a test were written that replaced and hidden ones are due.
+fn later() -> SystemTime {
+    SystemTime::now() + minutes(11)
+}
+
+/// A row, its start in seconds of that day.
+fn row(trace: u32, span: u32, start: Option<i64>) -> Span {
+    Span {
+        trace_id: format!("{trace:032x}"),
+        span_id: format!("{span:016x}"),
+        start: start.map(|s| (DAY + s) * 1_000_000_000),
+        name: "step".into(),
+        ..Span::default()
+    }
+}
+
+/// An item that holds something; `spelling` changes what it holds, not its hash.
+fn item(hash: i64, spelling: u32) -> Item {
+    Item {
+        hash: Some(hash),
+        prints: Prints { shingles: vec![hash.unsigned_abs() as u32, spelling], idents: vec![7] },
+        text: Some(format!("a text long enough to stand outside of its view, {hash} {spelling}")),
+        ..Item::default()
+    }
+}
+
+fn log(s: Span) -> Span {
+    Span { record: Record::Log, ..s }
+}
+
+/// Writes rows as one process would: one file per folder.
+fn write(store: &Path, rows: &[Span]) {
+    let mut s = Store::open(store).unwrap();
+    rows.iter().for_each(|r| s.push(r.clone()).unwrap());
+    s.flush().unwrap();
+}
+
+/// All rows of files, each with what its items hold, sorted.
+fn rows_of(files: &[PathBuf]) -> Vec<String> {
+    let columns: Vec<(SpanColumns, Vec<i32>)> = files
+        .iter()
+        .flat_map(|f| {
+            let reader = ParquetRecordBatchReaderBuilder::try_new(fs::File::open(f).unwrap()).unwrap();
+            reader.build().unwrap().map(|b| {
+                let b = b.unwrap();
+                let kinds: &arrow::array::Int32Array = b["otel_kind"].as_any().downcast_ref().unwrap();
+                (SpanColumns::new(&b).unwrap(), kinds.values().to_vec())
+            })
+        })
+        .collect();
+    let mut traces: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+    for (c, kinds) in &columns {
+        for (i, kind) in kinds.iter().enumerate() {
+            let s = c.span(i);
+            traces.entry(s.trace_id).or_default().push((s, kind));
+        }
+    }
+    let mut out = Vec::new();
+    for rows in traces.into_values() {
+        let contents = Contents::of(&rows.iter().map(|(s, _)| s.clone()).collect::<Vec<_>>());
+        for (mut s, kind) in rows {
+            for items in [&mut s.input, &mut s.output] {
+                contents.fill(items.as_deref_mut().unwrap_or_default());
+            }
+            s.contents = Vec::new();
+            out.push(format!("{kind} {s:?}"));
+        }
+    }
+    out.sort();
+    out
+}
+
+/// The rows that a reader counts.
+fn live_rows(store: &Path) -> Vec<String> {
+    rows_of(&keep::live_files(&store.join("spans")).unwrap().live)
+}
+
+/// The same, equal ones once.
+fn different_rows(store: &Path) -> Vec<String> {
+    let mut rows = live_rows(store);
+    rows.dedup();
+    rows
+}
+
+/// Every file and folder, with bytes and the time of change.
+fn tree(store: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
+    walkdir::WalkDir::new(store)
+        .into_iter()
+        .map(|e| {
+            let path = e.unwrap().into_path();
+            let changed = path.symlink_metadata().unwrap().modified().unwrap();
+            (path.clone(), (fs::read(&path).unwrap_or_default(), changed))
+        })
+        .collect()
+}
+
+/// Names of the files of a folder, sorted.
+fn names(dir: &Path) -> Vec<String> {
+    let mut v: Vec<String> = fs::read_dir(dir)
+        .map(|d| d.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect())
+        .unwrap_or_default();
+    v.sort();
+    v
+}
+
+fn compact(store: &Path, now: SystemTime) -> keep::Compacted {
+    keep::compact(store, &CompactSettings::default(), now).unwrap()
+}
+
+/// Gives a file the name that its bytes ask for.
+fn name_by_bytes(path: &Path) -> PathBuf {
+    let id = baton_record::canonical::hex(&Sha256::digest(fs::read(path).unwrap())[..16]);
+    let to = path.with_file_name(format!("{id}.parquet"));
+    fs::rename(path, &to).unwrap();
+    to
+}
+
+/// Writes rows in a file of another layout version, properly named.
+fn write_version(dir: &Path, version: &str, rows: &[Span]) -> PathBuf {
+    use parquet::file::{metadata::KeyValue, properties::WriterProperties};
+    let mark = KeyValue::new(baton_record::schema::VERSION_KEY.to_owned(), version.to_owned());
+    let properties = WriterProperties::builder().set_key_value_metadata(Some(vec![mark])).build();
+    let path = dir.join("new");
+    let batch = baton_record::schema::Encoder::default().encode(rows).unwrap();
+    let file = fs::File::create(&path).unwrap();
+    let mut w = parquet::arrow::ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+    w.write(&batch).unwrap();
+    w.close().unwrap();
+    name_by_bytes(&path)
+}
