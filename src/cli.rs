@@ -1,8 +1,12 @@
 //! What the command line takes.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use baton_collector::live::ingest::Packing;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::generate::Profile;
 
 /// Observability and evaluation for agent handoffs.
 #[derive(Debug, Parser)]
@@ -25,6 +29,15 @@ pub(crate) enum Command {
     /// Keep recorded runs in a store for later `eval`, `explain` and `sql`.
     #[command(after_help = EXITS)]
     Import(Import),
+    /// Receive OTLP from running agents and keep it in a store.
+    #[command(after_help = COLLECT)]
+    Collect(Collect),
+    /// Merge small files of a store's past hours.
+    Compact(Compact),
+    /// Remove what is older than a time.
+    Retain(Retain),
+    /// Verify a store: every file readable, nothing doubled, nothing left over.
+    Check(Check),
     /// Tell the story of one task or handoff.
     #[command(after_help = EXITS)]
     Explain(Explain),
@@ -37,6 +50,8 @@ pub(crate) enum Command {
     /// List the measures, or show one with its SQL.
     Measures(Measures),
 }
+
+const COLLECT: &str = "Limits, TLS, tokens, durability and retention are set in [collect] of baton.toml. SIGTERM ends it in order.";
 
 const EXITS: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 done, but part of the input could not be read.";
 
@@ -67,6 +82,59 @@ pub(crate) struct Import {
     /// Recorded OTLP: files, folders, globs, or `-` for standard input.
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<String>,
+    /// Store folder.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    pub(crate) store: PathBuf,
+}
+
+/// `collect`.
+#[derive(Debug, Args)]
+pub(crate) struct Collect {
+    /// Store folder.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    pub(crate) store: PathBuf,
+    /// Where OTLP/gRPC is listened for [default: 127.0.0.1:4317].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) grpc: Option<SocketAddr>,
+    /// Where OTLP/HTTP is listened for [default: 127.0.0.1:4318].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) http: Option<SocketAddr>,
+    /// Folder of the journal [default: `journal` in the store].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) journal: Option<PathBuf>,
+}
+
+/// `compact`.
+#[derive(Debug, Args)]
+pub(crate) struct Compact {
+    /// Store folder.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    pub(crate) store: PathBuf,
+    /// Also the hour that is still running.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Say what would be done and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `retain`.
+#[derive(Debug, Args)]
+pub(crate) struct Retain {
+    /// Store folder.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    pub(crate) store: PathBuf,
+    /// How long to keep: 90d, 24h, 30m or 45s.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) keep: String,
+    /// Say what would be done and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `check`.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
     /// Store folder.
     #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
     pub(crate) store: PathBuf,
@@ -113,9 +181,42 @@ pub(crate) struct Generate {
     /// Write them to this file as OTLP requests, each with its length in front.
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Send them to a collector: `http://ADDRESS` or `grpc://ADDRESS`. A token is taken from BATON_TOKEN.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["store", "output"])]
+    pub(crate) to: Option<String>,
+    /// What spans carry.
+    #[arg(long, value_enum, default_value_t = Profile::Plain)]
+    pub(crate) profile: Profile,
+    /// How requests to a collector are packed.
+    #[arg(long, value_enum, default_value_t = Compression::None)]
+    pub(crate) compression: Compression,
+    /// Connections to a collector.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) connections: usize,
+    /// Spans per second to a collector; without it as fast as it answers.
+    #[arg(long, value_name = "N")]
+    pub(crate) rate: Option<u64>,
     /// Write what is true of them to this file as JSON, in the names of the report.
     #[arg(long, value_name = "FILE")]
     pub(crate) truth: Option<PathBuf>,
+}
+
+/// How requests are packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Compression {
+    None,
+    Gzip,
+    Zstd,
+}
+
+impl From<Compression> for Packing {
+    fn from(c: Compression) -> Self {
+        match c {
+            Compression::None => Self::Plain,
+            Compression::Gzip => Self::Gzip,
+            Compression::Zstd => Self::Zstd,
+        }
+    }
 }
 
 /// `measures`.

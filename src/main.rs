@@ -4,10 +4,12 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod cli;
+mod collect;
 mod eval;
 mod explain;
 mod generate;
 mod import;
+mod keep;
 mod measures;
 mod source;
 mod sql;
@@ -44,6 +46,10 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Eval(a) => eval::run(&a, config),
         Command::Import(a) => import::run(&a, config),
+        Command::Collect(a) => collect::run(&a, config),
+        Command::Compact(a) => keep::compact(&a),
+        Command::Retain(a) => keep::retain(&a),
+        Command::Check(a) => keep::check(&a),
         Command::Explain(a) => explain::run(&a, config),
         Command::Sql(a) => sql::run(&a, config),
         Command::Generate(a) => generate::run(&a, config),

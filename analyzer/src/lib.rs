@@ -4,6 +4,7 @@ pub mod assemble;
 pub mod tables;
 
 pub mod evaluate;
+pub mod files;
 pub mod group;
 pub mod measures;
 pub mod plan;

@@ -19,14 +19,13 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::basic::Compression;
 use datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties};
-use datafusion::parquet::file::reader::FileReader;
-use datafusion::parquet::file::serialized_reader::SerializedFileReader;
 use datafusion::parquet::schema::types::ColumnPath;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, SessionContext};
 use futures::{Stream, StreamExt};
 
 use crate::assemble::Rules;
+use crate::files;
 use crate::group;
 use crate::plan::{Aside, AssembleExec, aside_schema, rows_of};
 use crate::tables;
@@ -125,12 +124,7 @@ impl Session {
         settings.options_mut().execution.parquet.pushdown_filters = true;
         let ctx = SessionContext::new_with_config_rt(settings, runtime);
         let key = read_key(store)?;
-        let mut files = Vec::new();
-        list(&spans, &mut files)?;
-        files.sort();
-        for f in &files {
-            check_layout(f)?;
-        }
+        let files = files::live(&spans)?;
         let tables = store.join("tables");
         let s = Self { ctx, key, partitions: limits.partitions, files, tables };
         s.register_spans().await?;
@@ -286,7 +280,7 @@ impl Session {
     }
 }
 
-fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
+pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
     move |source| Error::Io { path: path.to_owned(), source }
 }
 
@@ -299,33 +293,6 @@ fn read_key(store: &Path) -> Result<PrintKey> {
         }),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(PrintKey::default()),
         Err(e) => Err(io(&path)(e)),
-    }
-}
-
-fn list(dir: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(dir).map_err(io(dir))? {
-        let path = entry.map_err(io(dir))?.path();
-        if path.is_dir() {
-            list(&path, out)?;
-        } else if path.extension().is_some_and(|e| e == "parquet") {
-            out.push(path);
-        }
-    }
-    Ok(())
-}
-
-fn check_layout(path: &Path) -> Result<()> {
-    let file = fs::File::open(path).map_err(io(path))?;
-    let reader = SerializedFileReader::new(file)?;
-    let found = reader
-        .metadata()
-        .file_metadata()
-        .key_value_metadata()
-        .and_then(|kv| kv.iter().find(|k| k.key == schema::VERSION_KEY))
-        .and_then(|k| k.value.clone());
-    match found.as_deref() {
-        Some(schema::VERSION) => Ok(()),
-        other => Err(Error::Layout { path: path.to_owned(), found: other.unwrap_or("none").to_owned() }),
     }
 }
 

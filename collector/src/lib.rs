@@ -4,6 +4,8 @@
 pub mod dialect;
 pub mod import;
 pub mod keep;
+#[cfg(feature = "server")]
+pub mod live;
 pub mod messages;
 pub mod otlp;
 pub mod processor;

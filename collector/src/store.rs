@@ -238,7 +238,7 @@ pub(crate) fn partition(start: Option<i64>) -> String {
 }
 
 /// Days since 1970-01-01 as a Gregorian date.
-fn civil(days: i64) -> (i64, i64, i64) {
+pub(crate) fn civil(days: i64) -> (i64, i64, i64) {
     let z = days + 719_468;
     let era = z.div_euclid(146_097);
     let doe = z.rem_euclid(146_097);
@@ -358,7 +358,7 @@ fn file_id(path: &Path) -> io::Result<String> {
 }
 
 /// Makes a folder and those above it. Each is synced into the one above: a file is only as durable as the way to it.
-fn make_dir(dir: &Path) -> Result<()> {
+pub(crate) fn make_dir(dir: &Path) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
     }

@@ -20,6 +20,8 @@
 //! patterns = ["(?i)within 30 days"]
 //! agents = ["Refunds Specialist"] # whom it binds; absent: everyone
 //! ```
+//!
+//! `[collect]` is described in [`crate::collect`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,6 +30,8 @@ use regex::Regex;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::collect::RawCollect;
+pub use crate::collect::{Collect, CollectTls};
 use crate::constraint::{Constraint, ConstraintKind};
 use crate::contract::{Aliases, Field, REQUIRED};
 use crate::names::slug;
@@ -105,6 +109,8 @@ pub struct Config {
     pub volatile: Vec<String>,
     /// The policy catalogue.
     pub policies: Vec<Policy>,
+    /// The live collector.
+    pub collect: Collect,
     /// Identity of this configuration as text: what was computed under another one is stale.
     pub identity: String,
 }
@@ -139,6 +145,7 @@ struct Raw {
     aliases: BTreeMap<String, Spanned<String>>,
     tools: RawTools,
     constraints: Vec<RawPolicy>,
+    collect: RawCollect,
 }
 
 #[derive(Deserialize, Default)]
@@ -203,6 +210,7 @@ impl Config {
             })
         };
         let mut config = Self {
+            collect: raw.collect.check().map_err(|(at, reason)| fail(Some(at), reason))?,
             content: raw.content,
             tokenizer: raw.tokenizer,
             identity: text.trim().to_owned(),

@@ -3,6 +3,7 @@
 
 pub mod attr;
 pub mod canonical;
+pub mod collect;
 pub mod config;
 pub mod constraint;
 pub mod contract;

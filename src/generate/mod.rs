@@ -5,7 +5,9 @@
 //! and children come before parents. Around each model call and tool stands a span of the HTTP or database client.
 //! The same seed and number make the same bytes.
 
+mod profile;
 mod script;
+mod send;
 mod truth;
 mod wire;
 
@@ -26,7 +28,9 @@ use prost::Message;
 
 use crate::cli::Generate;
 use crate::{Exit, Usage};
+pub(crate) use profile::Profile;
 use script::Script;
+use send::{Options, Sender};
 use truth::Truth;
 
 /// Spans of one request.
@@ -38,6 +42,8 @@ enum Sink {
     Store(Box<Reader>, Store, Summary),
     /// A file of requests, each with its length in front.
     File(BufWriter<File>),
+    /// A collector.
+    Collector(Box<Sender>),
 }
 
 impl Sink {
@@ -49,6 +55,7 @@ impl Sink {
                 out.write_all(&u32::try_from(bytes.len())?.to_be_bytes())?;
                 out.write_all(&bytes)?;
             }
+            Self::Collector(sender) => sender.request(request)?,
             Self::Store(reader, store, summary) => into_store(reader, store, summary, &request)?,
         }
         Ok(())
@@ -58,6 +65,7 @@ impl Sink {
         match self {
             Self::File(mut out) => out.flush()?,
             Self::Store(_, mut store, _) => store.flush()?,
+            Self::Collector(sender) => sender.finish()?,
         }
         Ok(())
     }
@@ -114,18 +122,31 @@ impl Ord for Waiting {
 
 /// Generates.
 pub(crate) fn run(args: &Generate, config: Config) -> Result<Exit> {
-    let mut sink = match (&args.store, &args.output) {
-        (Some(dir), None) => {
+    if args.truth.is_some() && args.profile != Profile::Plain {
+        return Err(Usage("--truth is told of the profile `plain` alone".to_owned()).into());
+    }
+    let mut sink = match (&args.store, &args.output, &args.to) {
+        (Some(dir), None, None) => {
             let store = Store::open(dir)?;
             Sink::Store(Box::new(Reader::new(Arc::new(config), store.key())), store, Summary::default())
         }
-        (None, Some(path)) => {
+        (None, Some(path), None) => {
             Sink::File(BufWriter::new(File::create(path).with_context(|| path.display().to_string())?))
         }
-        _ => return Err(Usage("name one of --store and --output".to_owned()).into()),
+        (None, None, Some(url)) => Sink::Collector(Box::new(Sender::new(Options {
+            url: url.clone(),
+            packing: args.compression.into(),
+            connections: args.connections,
+            rate: args.rate,
+            token: std::env::var("BATON_TOKEN").ok(),
+        })?)),
+        _ => return Err(Usage("name one of --store, --output and --to".to_owned()).into()),
     };
     let mut truth = Truth::default();
-    let made = generate(args.spans, args.seed, &mut truth, &mut |batch| sink.request(batch))?;
+    let made = generate(args.spans, args.seed, &mut truth, &mut |mut batch| {
+        batch.iter_mut().for_each(|s| args.profile.apply(s));
+        sink.request(batch)
+    })?;
     sink.finish()?;
     if let Some(path) = &args.truth {
         write_truth(path, &truth)?;

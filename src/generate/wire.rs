@@ -1,10 +1,13 @@
 //! Spans and messages in the form of the OpenTelemetry GenAI conventions.
 
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use prost::Message;
 
 /// An attribute of text.
 pub(super) fn text(key: &str, value: impl Into<String>) -> KeyValue {
@@ -61,4 +64,17 @@ pub(super) fn request(spans: Vec<Span>) -> ExportTraceServiceRequest {
             ..ResourceSpans::default()
         }],
     }
+}
+
+/// Spans of a request.
+pub(super) fn spans(request: &ExportTraceServiceRequest) -> u64 {
+    let scopes = request.resource_spans.iter().flat_map(|r| &r.scope_spans);
+    scopes.map(|s| s.spans.len() as u64).sum()
+}
+
+/// Spans that an answer says were rejected.
+pub(super) fn rejected(answer: &[u8]) -> u64 {
+    let answer = ExportTraceServiceResponse::decode(answer).unwrap_or_default();
+    let partial = answer.partial_success.unwrap_or_default();
+    u64::try_from(partial.rejected_spans).unwrap_or(0)
 }

@@ -98,19 +98,7 @@ impl std::fmt::Display for Problem {
 /// # Errors
 /// Where it is something else, or too long to count.
 pub fn parse_duration(text: &str) -> Result<Duration, Error> {
-    let parse = || {
-        let (at, unit) = text.char_indices().next_back()?;
-        let seconds: u64 = match unit {
-            'd' => 86_400,
-            'h' => 3600,
-            'm' => 60,
-            's' => 1,
-            _ => return None,
-        };
-        let digits = text[..at].bytes().all(|b| b.is_ascii_digit()).then_some(&text[..at])?;
-        digits.parse::<u64>().ok()?.checked_mul(seconds).map(Duration::from_secs)
-    };
-    parse().ok_or_else(|| Error::Duration(text.to_owned()))
+    baton_record::collect::duration(text).ok_or_else(|| Error::Duration(text.to_owned()))
 }
 
 /// The Parquet files of a store, sorted by path.

@@ -1,0 +1,505 @@
+//! From a request's body to rows in the journal, on threads of their own.
+//!
+//! Reading is work for the processor, so it does not stand in the way of the network: a fixed number of threads unpack, decode,
+//! read with the dialects and encode. What all requests together hold is bounded by a [`Budget`].
+
+use std::io::Read;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Bytes;
+use baton_record::config::Config;
+use baton_record::prints::PrintKey;
+use baton_record::span::Span;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use prost::Message;
+use tokio::sync::oneshot;
+
+use super::journal::{Journal, Refusal};
+use super::segment::Entry;
+use super::weigh::weight;
+use crate::import::{Summary, rows_of_logs, rows_of_traces};
+use crate::otlp::{Signal, decode_json};
+use crate::reading::Reader;
+
+/// What a request carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Spans.
+    Traces,
+    /// Log records.
+    Logs,
+    /// Metrics, which are taken and dropped.
+    Metrics,
+}
+
+impl Kind {
+    /// Its name in messages and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Traces => "traces",
+            Self::Logs => "logs",
+            Self::Metrics => "metrics",
+        }
+    }
+}
+
+/// How a body is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Protobuf.
+    Protobuf,
+    /// OTLP/JSON.
+    Json,
+}
+
+/// How a body is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// Not at all.
+    Plain,
+    /// gzip.
+    Gzip,
+    /// Zstandard.
+    Zstd,
+}
+
+impl Packing {
+    /// The packing of a `Content-Encoding` or `grpc-encoding`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name.trim().to_ascii_lowercase().as_str() {
+            "" | "identity" => Some(Self::Plain),
+            "gzip" | "x-gzip" => Some(Self::Gzip),
+            "zstd" => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+}
+
+/// A request was taken: what of it was not kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Records that were not kept, and will not be if sent again.
+    pub rejected: i64,
+    /// Why, of the first of them.
+    pub message: String,
+}
+
+/// A request was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// It is no OTLP request; it never will be.
+    #[error("{0}")]
+    Malformed(String),
+    /// It is larger than this collector takes; sent again it will be as large.
+    #[error("{what} of more than {limit} bytes: send less at once")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+    /// There is no room at the moment; it may be sent again.
+    #[error("{0}")]
+    Busy(String),
+    /// A defect of this collector; the same request would meet it again.
+    #[error("this request could not be read, which is a defect of the collector")]
+    Defect,
+}
+
+/// Bytes that all requests under way may hold together.
+#[derive(Debug)]
+pub struct Budget {
+    used: AtomicUsize,
+    limit: usize,
+}
+
+/// A part of a budget, given back when dropped.
+#[derive(Debug)]
+pub struct Share {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Budget {
+    /// A budget of so many bytes.
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { used: AtomicUsize::new(0), limit })
+    }
+
+    /// A share of nothing, to be grown.
+    pub fn share(self: &Arc<Self>) -> Share {
+        Share { budget: self.clone(), bytes: 0 }
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+impl Share {
+    /// Takes more.
+    ///
+    /// # Errors
+    /// [`Failure::Busy`] where there is no more at the moment.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
+        let limit = self.budget.limit;
+        let fits = |used: usize| used.checked_add(bytes).filter(|n| *n <= limit);
+        match self.budget.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(_) => {
+                self.bytes += bytes;
+                Ok(())
+            }
+            Err(_) => {
+                Err(Failure::Busy("requests under way hold all the memory there is for them".to_owned()))
+            }
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A request that waits to be read.
+pub struct Job {
+    /// What it carries.
+    pub kind: Kind,
+    /// How it is written.
+    pub form: Form,
+    /// How it is packed.
+    pub packing: Packing,
+    /// Its body.
+    pub body: Bytes,
+    /// What it holds of the budget.
+    pub share: Share,
+}
+
+/// What is told of a request that was read, for metrics and the page.
+pub trait Notice: Send + Sync {
+    /// Records came in.
+    fn received(&self, kind: Kind, records: u64);
+    /// Records were not kept, for a reason.
+    fn rejected(&self, kind: Kind, reason: &'static str, records: u64);
+    /// Rows are about to be put into the journal.
+    fn rows(&self, rows: &[Span]);
+    /// A request met a defect.
+    fn defect(&self, kind: Kind);
+}
+
+type Answer = oneshot::Sender<Result<Taken, Failure>>;
+
+/// The threads that read requests.
+pub struct Pool {
+    jobs: Mutex<Option<SyncSender<(Job, Answer)>>>,
+}
+
+/// Requests that may wait to be read; the budget bounds what they hold.
+const WAITING: usize = 1024;
+/// Stack of a reading thread: nesting is bounded, this is far above what it needs.
+const STACK: usize = 8 << 20;
+
+impl Pool {
+    /// Starts threads.
+    ///
+    /// # Errors
+    /// Where a thread cannot be started.
+    pub fn start(
+        threads: usize,
+        config: Arc<Config>,
+        key: PrintKey,
+        max_body: usize,
+        journal: Arc<Journal>,
+        notice: Arc<dyn Notice>,
+    ) -> std::io::Result<Self> {
+        let (jobs, queue) = sync_channel::<(Job, Answer)>(WAITING);
+        let queue = Arc::new(Mutex::new(queue));
+        for n in 0..threads.max(1) {
+            let (queue, config, journal, notice) =
+                (queue.clone(), config.clone(), journal.clone(), notice.clone());
+            std::thread::Builder::new().name(format!("baton-read-{n}")).stack_size(STACK).spawn(
+                move || {
+                    let mut worker =
+                        Worker { reader: Reader::new(config.clone(), key), max_body, journal, notice };
+                    while let Some((job, answer)) = next(&queue) {
+                        let kind = job.kind;
+                        // A defect in reading one request must not end the collector for all.
+                        let work = std::panic::AssertUnwindSafe(|| worker.take(job, answer));
+                        if std::panic::catch_unwind(work).is_err() {
+                            worker.notice.defect(kind);
+                            worker.reader = Reader::new(config.clone(), key);
+                        }
+                    }
+                },
+            )?;
+        }
+        Ok(Self { jobs: Mutex::new(Some(jobs)) })
+    }
+
+    /// Reads a request; the answer comes when its rows are in the journal.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    pub async fn read(&self, job: Job) -> Result<Taken, Failure> {
+        let (answer, wait) = oneshot::channel();
+        let sent = {
+            let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+            match jobs.as_ref() {
+                None => return Err(Failure::Busy(Refusal::Closed.to_string())),
+                Some(jobs) => jobs.try_send((job, answer)),
+            }
+        };
+        match sent {
+            Err(TrySendError::Full(_)) => Err(Failure::Busy(format!("{WAITING} requests wait already"))),
+            Err(TrySendError::Disconnected(_)) => Err(Failure::Busy(Refusal::Closed.to_string())),
+            // The thread dropped the answer: it panicked.
+            Ok(()) => wait.await.unwrap_or(Err(Failure::Defect)),
+        }
+    }
+
+    /// Takes no more; what waits is read.
+    pub fn close(&self) {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+fn next(queue: &Mutex<Receiver<(Job, Answer)>>) -> Option<(Job, Answer)> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+}
+
+struct Worker {
+    reader: Reader,
+    max_body: usize,
+    journal: Arc<Journal>,
+    notice: Arc<dyn Notice>,
+}
+
+impl Worker {
+    fn take(&mut self, job: Job, answer: Answer) {
+        let Job { kind, form, packing, body, mut share } = job;
+        let read = unpack(packing, body, self.max_body, &mut share)
+            .and_then(|bytes| {
+                let weight = weight(kind, form, &bytes);
+                if weight > share.budget.limit {
+                    // It would never fit, so it is not to be sent again.
+                    return Err(Failure::TooLarge { what: "a decoded request", limit: share.budget.limit });
+                }
+                share.grow(weight)?;
+                decode(kind, form, &bytes)
+            })
+            .map(|request| self.rows(request));
+        let (rows, taken) = match read {
+            Ok(r) => r,
+            Err(e) => {
+                // Whoever asked may be gone.
+                let _ = answer.send(Err(e));
+                return;
+            }
+        };
+        if rows.is_empty() {
+            let _ = answer.send(Ok(taken));
+            return;
+        }
+        self.notice.rows(&rows);
+        let Ok(entry) = Entry::encode(rows) else {
+            self.notice.defect(kind);
+            let _ = answer.send(Err(Failure::Defect));
+            return;
+        };
+        let done = move |outcome: Result<(), Refusal>| {
+            drop(share);
+            let _ = answer.send(outcome.map(|()| taken).map_err(|e| Failure::Busy(e.to_string())));
+        };
+        self.journal.append(entry, Box::new(done));
+    }
+
+    fn rows(&self, request: Request) -> (Vec<Span>, Taken) {
+        let mut rows = Vec::new();
+        let mut taken = Taken::default();
+        let mut summary = Summary::default();
+        let Request { signal, rejected } = request;
+        for (path, reason) in rejected {
+            refuse(&mut taken, &path, &reason);
+        }
+        let mut reject = |path: String, reason: String| refuse(&mut taken, &path, &reason);
+        let mut sink = |row: Span| rows.push(row);
+        let kind = match &signal {
+            Some(Signal::Traces(t)) => {
+                rows_of_traces(&self.reader, t, &mut summary, &mut reject, &mut sink);
+                Kind::Traces
+            }
+            Some(Signal::Logs(l)) => {
+                rows_of_logs(&self.reader, l, &mut summary, &mut reject, &mut sink);
+                Kind::Logs
+            }
+            Some(Signal::Metrics) | None => Kind::Metrics,
+        };
+        let rejected = u64::try_from(taken.rejected).unwrap_or(0);
+        if kind != Kind::Metrics {
+            self.notice.received(kind, rows.len() as u64 + summary.logs_skipped + rejected);
+        }
+        for (reason, n) in [("invalid", rejected), ("no_span", summary.logs_skipped)] {
+            if n > 0 {
+                self.notice.rejected(kind, reason, n);
+            }
+        }
+        (rows, taken)
+    }
+}
+
+fn refuse(taken: &mut Taken, path: &str, reason: &str) {
+    if taken.rejected == 0 {
+        taken.message = format!("{path}: {reason}");
+    }
+    taken.rejected += 1;
+}
+
+/// Unpacks a body; stops at the limit.
+fn unpack(packing: Packing, body: Bytes, limit: usize, share: &mut Share) -> Result<Bytes, Failure> {
+    let source: Box<dyn Read + '_> = match packing {
+        Packing::Plain => return Ok(body),
+        Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(&body[..])),
+        Packing::Zstd => {
+            let mut d =
+                zstd::Decoder::new(&body[..]).map_err(|e| Failure::Malformed(format!("zstd: {e}")))?;
+            // What a decoder may keep of the past; no exporter asks for more.
+            d.window_log_max(WINDOW_LOG).map_err(|e| Failure::Malformed(format!("zstd: {e}")))?;
+            Box::new(d)
+        }
+    };
+    let mut out = Vec::with_capacity((body.len() * 4).min(limit));
+    share.grow(out.capacity())?;
+    let mut source = source.take(limit as u64 + 1);
+    let mut chunk = vec![0u8; 64 << 10];
+    loop {
+        match source.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(n) if out.len() + n > limit => {
+                return Err(Failure::TooLarge { what: "an unpacked body", limit });
+            }
+            Ok(n) => {
+                if out.len() + n > out.capacity() {
+                    // Doubling: the old and the new buffer are there at once for a moment.
+                    share.grow(out.capacity().max(n))?;
+                }
+                out.extend_from_slice(&chunk[..n]);
+            }
+            Err(e) => return Err(Failure::Malformed(format!("the body cannot be unpacked: {e}"))),
+        }
+    }
+    Ok(out.into())
+}
+
+/// zstd windows of at most 8 MiB, what the format asks every decoder to support.
+const WINDOW_LOG: u32 = 23;
+
+struct Request {
+    signal: Option<Signal>,
+    /// Records that the decoder left out: path and reason.
+    rejected: Vec<(String, String)>,
+}
+
+fn decode(kind: Kind, form: Form, bytes: &[u8]) -> Result<Request, Failure> {
+    match form {
+        Form::Protobuf => {
+            let malformed =
+                |e: prost::DecodeError| Failure::Malformed(format!("no OTLP {} request: {e}", kind.name()));
+            let signal = match kind {
+                Kind::Traces => Signal::Traces(ExportTraceServiceRequest::decode(bytes).map_err(malformed)?),
+                Kind::Logs => Signal::Logs(ExportLogsServiceRequest::decode(bytes).map_err(malformed)?),
+                Kind::Metrics => {
+                    ExportMetricsServiceRequest::decode(bytes).map_err(malformed)?;
+                    Signal::Metrics
+                }
+            };
+            Ok(Request { signal: Some(signal), rejected: Vec::new() })
+        }
+        Form::Json => {
+            let mut doc = decode_json(bytes).map_err(|e| Failure::Malformed(e.to_string()))?;
+            let fits = |s: &Signal| {
+                matches!(
+                    (s, kind),
+                    (Signal::Traces(_), Kind::Traces)
+                        | (Signal::Logs(_), Kind::Logs)
+                        | (Signal::Metrics, Kind::Metrics)
+                )
+            };
+            if let Some(other) = doc.signals.iter().find(|s| !fits(s)) {
+                let other = match other {
+                    Signal::Traces(_) => "traces",
+                    Signal::Logs(_) => "logs",
+                    Signal::Metrics => "metrics",
+                };
+                return Err(Failure::Malformed(format!("carries {other}, and was sent as {}", kind.name())));
+            }
+            Ok(Request { signal: doc.signals.pop(), rejected: doc.rejected })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn gzip(data: &[u8]) -> std::io::Result<Bytes> {
+        let mut e = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        e.write_all(data)?;
+        Ok(e.finish()?.into())
+    }
+
+    #[test]
+    fn unpacking_stops_at_the_limit_and_at_the_budget() -> std::io::Result<()> {
+        let zeros = vec![0u8; 1 << 20];
+        for (packing, body) in
+            [(Packing::Gzip, gzip(&zeros)?), (Packing::Zstd, zstd::encode_all(&zeros[..], 1)?.into())]
+        {
+            let budget = Budget::new(8 << 20);
+            let mut share = budget.share();
+            assert_eq!(unpack(packing, body.clone(), 1 << 20, &mut share).map(|b| b.len()), Ok(1 << 20));
+            let small = unpack(packing, body.clone(), (1 << 20) - 1, &mut budget.share());
+            assert!(
+                matches!(small, Err(Failure::TooLarge { limit, .. }) if limit == (1 << 20) - 1),
+                "{small:?}"
+            );
+            let budget = Budget::new(100 << 10);
+            assert!(matches!(unpack(packing, body, 1 << 20, &mut budget.share()), Err(Failure::Busy(_))));
+            // All is given back.
+            assert_eq!(budget.used(), 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_unpacked_is_malformed() -> std::io::Result<()> {
+        let whole = gzip(b"some text that is packed")?;
+        let budget = Budget::new(1 << 20);
+        for (packing, body) in [
+            (Packing::Gzip, whole.slice(..whole.len() - 5)),
+            (Packing::Gzip, Bytes::from_static(b"plain")),
+            (Packing::Zstd, Bytes::from_static(b"plain")),
+        ] {
+            let r = unpack(packing, body, 1 << 20, &mut budget.share());
+            assert!(matches!(r, Err(Failure::Malformed(_))), "{r:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_signal_sent_to_the_wrong_place_is_told() {
+        let r = decode(Kind::Traces, Form::Json, br#"{"resourceLogs":[]}"#);
+        assert!(matches!(r, Err(Failure::Malformed(m)) if m.contains("carries logs")));
+        assert!(decode(Kind::Logs, Form::Json, b"{}").is_ok());
+    }
+}
