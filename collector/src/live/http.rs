@@ -141,28 +141,19 @@ async fn body(app: &App, headers: &HeaderMap, body: Body, extra: usize) -> Resul
     let mut share = app.budget.share();
     let read = async {
         let mut body = body;
-        let mut first = Bytes::new();
-        let mut rest: Vec<u8> = Vec::new();
+        let (mut parts, mut len): (Vec<Bytes>, usize) = (Vec::new(), 0);
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| Failure::Malformed(format!("the body ended early: {e}")))?;
             let Ok(data) = frame.into_data() else { continue };
-            share.grow(data.len())?;
-            if first.len() + rest.len() + data.len() > limit {
+            len += data.len();
+            if len > limit {
                 return Err(too_large());
             }
-            if first.is_empty() {
-                first = data;
-                continue;
-            }
-            if rest.is_empty() {
-                rest.reserve(announced.unwrap_or(0).max(first.len() + data.len()).min(limit));
-                rest.extend_from_slice(&std::mem::take(&mut first));
-                // Not empty any more, so that what comes is appended.
-                first = Bytes::new();
-            }
-            rest.extend_from_slice(&data);
+            // Parts and the whole are there at once for a moment.
+            share.grow(data.len() * 2)?;
+            parts.push(data);
         }
-        Ok(if rest.is_empty() { first } else { rest.into() })
+        Ok(if parts.len() == 1 { parts.swap_remove(0) } else { parts.concat().into() })
     };
     match tokio::time::timeout(app.body_timeout, read).await {
         Ok(read) => read.map(|b| (b, share)),
