@@ -76,6 +76,8 @@ fn settings(args: &Args, file: &Collect) -> Result<Settings> {
         tls,
         token,
         insecure: file.insecure,
+        compact: file.compact,
+        keep: file.keep,
     })
 }
 

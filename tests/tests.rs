@@ -7,6 +7,7 @@
 //! | `golden` | what people read: reports, stories, errors |
 //! | `store` | importing, keeping, asking |
 //! | `order` | neither order, nor splitting, nor repetition, nor the content mode changes a report |
+//! | `live` | what the collector acknowledges is kept, whatever happens to it |
 //! | `hostile` | no input makes it panic, hang or grow |
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -15,6 +16,7 @@ mod cases;
 mod docs;
 mod golden;
 mod hostile;
+mod live;
 mod order;
 mod store;
 

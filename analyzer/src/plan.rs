@@ -16,6 +16,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use baton_record::schema::{SpanColumns, SpanRef};
 use datafusion::arrow::array::{
@@ -95,6 +96,8 @@ pub struct AssembleExec {
     /// The column whose equal values are one task.
     key: &'static str,
     aside: Option<Arc<Aside>>,
+    /// Recordings of spans beyond the first of each, in what was read so far.
+    doubled: Arc<AtomicU64>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
 }
@@ -123,7 +126,12 @@ impl AssembleExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Self { input, rules, key, aside, schema, properties: Arc::new(properties) }
+        Self { input, rules, key, aside, doubled: Arc::default(), schema, properties: Arc::new(properties) }
+    }
+
+    /// Recordings of spans beyond the first of each, once all streams are read to their end.
+    pub fn doubled(&self) -> u64 {
+        self.doubled.load(Ordering::Relaxed)
     }
 
     /// Over a scan in which the rows of a trace stand together: every trace is a task, except those to be set aside.
@@ -198,7 +206,9 @@ impl ExecutionPlan for AssembleExec {
         let child = children
             .pop()
             .ok_or_else(|| DataFusionError::Internal("AssembleExec has one child".to_owned()))?;
-        Ok(Arc::new(Self::new(child, self.rules.clone(), self.key, self.aside.clone())))
+        let mut new = Self::new(child, self.rules.clone(), self.key, self.aside.clone());
+        new.doubled = self.doubled.clone();
+        Ok(Arc::new(new))
     }
 
     fn with_new_children(
@@ -216,6 +226,7 @@ impl ExecutionPlan for AssembleExec {
             key: self.key,
             partition,
             aside: self.aside.clone(),
+            doubled: self.doubled.clone(),
             writer: None,
             schema: self.schema.clone(),
             pending: Vec::new(),
@@ -242,6 +253,7 @@ struct State {
     key: &'static str,
     partition: usize,
     aside: Option<Arc<Aside>>,
+    doubled: Arc<AtomicU64>,
     writer: Option<ArrowWriter<File>>,
     schema: SchemaRef,
     /// Rows of the task that is not complete yet.
@@ -258,6 +270,7 @@ impl State {
                 None => {
                     self.done = true;
                     self.complete()?;
+                    self.doubled.fetch_add(self.tables.doubled, Ordering::Relaxed);
                     if let Some(w) = self.writer.take() {
                         w.close()?;
                     }

@@ -75,6 +75,14 @@ impl From<DataFusionError> for Error {
 /// Result of this module.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The file beside the tables that says how many recordings of spans there are beyond the first of each.
+const DOUBLED: &str = "doubled";
+
+/// Of several recordings of a span one that ended, then the first.
+const ONCE: &str = "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY trace_id, span_id, record \
+     ORDER BY \"end\" IS NULL, start, \"end\" DESC, name) AS recording FROM recordings) \
+     WHERE recording = 1 OR record = 'log'";
+
 /// Settings of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -127,12 +135,12 @@ impl Session {
         let files = files::live(&spans)?;
         let tables = store.join("tables");
         let s = Self { ctx, key, partitions: limits.partitions, files, tables };
-        s.register_spans().await?;
         let identity = s.identity(config);
         let mark = s.tables.join("identity");
         if fs::read_to_string(&mark).ok().as_deref() != Some(identity.as_str()) {
             s.build(store, config, &identity).await?;
         }
+        s.register_spans().await?;
         s.register_tables().await?;
         Ok(s)
     }
@@ -214,7 +222,16 @@ impl Session {
         }
         let fields = schema::schema();
         let df = self.ctx.read_parquet(self.paths(), ParquetReadOptions::default().schema(&fields)).await?;
-        self.ctx.register_table("spans", df.into_view())?;
+        let doubled = fs::read_to_string(self.tables.join(DOUBLED)).unwrap_or_default();
+        if doubled == "0" {
+            self.ctx.register_table("spans", df.into_view())?;
+            return Ok(());
+        }
+        // A span that was sent again counts once, here as everywhere. A span may have many log records: they all count.
+        self.ctx.register_table("recordings", df.into_view())?;
+        let once = self.ctx.sql(ONCE).await?.drop_columns(&["recording"])?;
+        self.ctx.deregister_table("recordings")?;
+        self.ctx.register_table("spans", once.into_view())?;
         Ok(())
     }
 
@@ -238,11 +255,14 @@ impl Session {
         let frame = ctx.read_parquet(self.paths(), ParquetReadOptions::default().schema(&fields)).await?;
         let plan = AssembleExec::by_trace(frame.create_physical_plan().await?, rules.clone(), aside);
         write(&plan, &ctx.task_ctx(), out, 0).await?;
+        let mut doubled = plan.doubled();
         if apart {
             let plan = AssembleExec::by_task(self.apart(rest.path()).await?, self.partitions, rules)?;
             write(&plan, &self.ctx.task_ctx(), out, 1).await?;
+            doubled += plan.doubled();
         }
-        Ok(())
+        let mark = out.join(DOUBLED);
+        fs::write(&mark, doubled.to_string()).map_err(io(&mark))
     }
 
     /// For reading all files, each from its start to its end by one stream.

@@ -370,6 +370,8 @@ pub struct Tables {
     pub leaks: Leaks,
     /// Findings.
     pub findings: Findings,
+    /// Recordings of spans beyond the first of each; never set back.
+    pub doubled: u64,
 }
 
 /// Text columns whose values differ from row to row.
@@ -416,6 +418,7 @@ impl Default for Tables {
             handoff_constraints: HandoffConstraints::new(),
             leaks: Leaks::new(),
             findings: Findings::new(),
+            doubled: 0,
         }
     }
 }

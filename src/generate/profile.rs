@@ -28,10 +28,11 @@ const CONTENT: [&str; 5] = [
 /// Text of about so many bytes, made of common words; another seed, other text.
 fn prose(seed: u64, bytes: usize) -> String {
     const WORDS: [&str; 40] = [
-        "order", "customer", "refund", "payment", "was", "the", "captured", "on", "delivery", "and", "return",
-        "window", "of", "policy", "requires", "manager", "approval", "for", "amounts", "above", "limit", "ticket",
-        "shipment", "tracking", "shows", "parcel", "arrived", "damaged", "photo", "attached", "agent", "verified",
-        "identity", "with", "last", "four", "digits", "account", "created", "status",
+        "order", "customer", "refund", "payment", "was", "the", "captured", "on", "delivery", "and",
+        "return", "window", "of", "policy", "requires", "manager", "approval", "for", "amounts", "above",
+        "limit", "ticket", "shipment", "tracking", "shows", "parcel", "arrived", "damaged", "photo",
+        "attached", "agent", "verified", "identity", "with", "last", "four", "digits", "account", "created",
+        "status",
     ];
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut out = String::with_capacity(bytes + 16);
@@ -54,7 +55,10 @@ impl Profile {
                 span.attributes.retain(|a| !CONTENT.contains(&a.key.as_str()));
                 for (k, v) in [
                     ("server.address", "model-gateway.internal.example"),
-                    ("url.full", "https://model-gateway.internal.example/v1/chat/completions?deployment=primary"),
+                    (
+                        "url.full",
+                        "https://model-gateway.internal.example/v1/chat/completions?deployment=primary",
+                    ),
                     ("http.request.method", "POST"),
                     ("user_agent.original", "agent-runtime/2.14.3 python/3.13.1 linux x86_64"),
                     ("thread.name", "AnyIO worker thread"),
@@ -69,7 +73,8 @@ impl Profile {
                 let seed = span.trace_id.iter().fold(0u64, |a, b| a.rotate_left(8) ^ u64::from(*b));
                 let own = seed ^ span.span_id.iter().fold(0u64, |a, b| a.rotate_left(7) ^ u64::from(*b));
                 for a in &mut span.attributes {
-                    let Some(Value::StringValue(text)) = a.value.as_mut().and_then(|v| v.value.as_mut()) else {
+                    let Some(Value::StringValue(text)) = a.value.as_mut().and_then(|v| v.value.as_mut())
+                    else {
                         continue;
                     };
                     match a.key.as_str() {
@@ -86,14 +91,19 @@ impl Profile {
                                 )
                             };
                             if let Some(at) = text.rfind(']') {
-                                let more =
-                                    [part(seed, 8000), part(seed ^ 1, 6000), part(seed ^ 2, 5000), part(own, 1500)];
+                                let more = [
+                                    part(seed, 8000),
+                                    part(seed ^ 1, 6000),
+                                    part(seed ^ 2, 5000),
+                                    part(own, 1500),
+                                ];
                                 let comma = if text[..at].trim_end().ends_with('[') { "" } else { "," };
                                 *text = format!("{}{comma}{}]", &text[..at], more.join(","));
                             }
                         }
                         "gen_ai.tool.call.result" => {
-                            *text = format!("{{\"found\":{},\"document\":\"{}\"}}", text.len(), prose(own, 6000));
+                            *text =
+                                format!("{{\"found\":{},\"document\":\"{}\"}}", text.len(), prose(own, 6000));
                         }
                         _ => {}
                     }

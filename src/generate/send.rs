@@ -187,8 +187,8 @@ impl Door {
     async fn send(&mut self, body: &Body) -> Result<Answer> {
         match (self, body) {
             (Self::Http { client, url, packing, token }, Body::Http(bytes)) => {
-                let mut request = hyper::Request::post(url.as_str())
-                    .header("content-type", "application/x-protobuf");
+                let mut request =
+                    hyper::Request::post(url.as_str()).header("content-type", "application/x-protobuf");
                 match packing {
                     Packing::Plain => {}
                     Packing::Gzip => request = request.header("content-encoding", "gzip"),
@@ -205,7 +205,10 @@ impl Door {
                 let after = response.headers().get("retry-after").and_then(|v| v.to_str().ok());
                 let after = Duration::from_secs(after.and_then(|v| v.parse().ok()).unwrap_or(1));
                 let Ok(body) = response.into_body().collect().await else {
-                    return Ok(Answer::Again(Duration::from_millis(100), "the answer ended early".to_owned()));
+                    return Ok(Answer::Again(
+                        Duration::from_millis(100),
+                        "the answer ended early".to_owned(),
+                    ));
                 };
                 Ok(match status {
                     200 => Answer::Taken { rejected: wire::rejected(&body.to_bytes()) },
@@ -241,7 +244,11 @@ impl Door {
     }
 }
 
-async fn run(mut door: Door, queue: Arc<Mutex<mpsc::Receiver<Parcel>>>, tally: Arc<Tally>) -> Result<Vec<Duration>> {
+async fn run(
+    mut door: Door,
+    queue: Arc<Mutex<mpsc::Receiver<Parcel>>>,
+    tally: Arc<Tally>,
+) -> Result<Vec<Duration>> {
     let mut times = Vec::new();
     loop {
         let next = queue.lock().await.recv().await;

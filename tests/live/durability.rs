@@ -175,12 +175,16 @@ struct Disk(PathBuf);
 impl Disk {
     fn new(path: PathBuf, size: &str) -> Option<Self> {
         fs::create_dir_all(&path).unwrap();
-        let done = Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&path).output();
+        let done = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(&path)
+            .output();
         done.is_ok_and(|o| o.status.success()).then_some(Self(path))
     }
 
     fn remount(&self, how: &str) {
-        let done = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(&self.0).output().unwrap();
+        let done =
+            Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(&self.0).output().unwrap();
         assert!(done.status.success(), "{done:?}");
     }
 }

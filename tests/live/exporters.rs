@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use baton_collector::otlp::{Signal, expand, read_input};
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry_otlp::WithExportConfig;
-use opentelemetry_sdk::trace::{SpanData, SpanExporter, SpanEvents, SpanLinks};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter, SpanLinks};
 use prost::Message;
 
 use super::super::{root, run, stdout};
@@ -17,7 +17,8 @@ use super::{Start, post, request, trace_of};
 pub(super) fn export(http: Option<SocketAddr>, grpc: SocketAddr) -> Box<dyn FnMut(&[u64]) -> bool> {
     if let Some(http) = http {
         return Box::new(move |ids| {
-            post(http, "/v1/traces", &[("content-type", "application/x-protobuf")], &request(ids)).status == 200
+            post(http, "/v1/traces", &[("content-type", "application/x-protobuf")], &request(ids)).status
+                == 200
         });
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

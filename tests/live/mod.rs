@@ -172,6 +172,12 @@ fn request(ids: &[u64]) -> Vec<u8> {
     .encode_to_vec()
 }
 
+/// Files of an ending below a folder, sorted.
+fn files_of(dir: &Path, ending: &str) -> Vec<PathBuf> {
+    let all = if dir.is_dir() { super::files(dir) } else { Vec::new() };
+    all.into_iter().filter(|p| p.extension().is_some_and(|e| e == ending)).collect()
+}
+
 /// How often each span is in the answers.
 fn counts(store: &Path) -> HashMap<u64, u64> {
     let store = store.to_str().expect("a name");
@@ -216,7 +222,8 @@ fn get(to: SocketAddr, path: &str) -> Answer {
 
 /// Posts a body; status 0 where the connection failed.
 fn post(to: SocketAddr, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
-    let mut head = format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+    let mut head =
+        format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
     for (k, v) in headers {
         head.push_str(&format!("{k}: {v}\r\n"));
     }

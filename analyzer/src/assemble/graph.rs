@@ -38,6 +38,8 @@ pub(super) struct Graph<'a> {
     pub partial: Option<&'static str>,
     /// Spans with the ids of another one and other content.
     pub conflicts: usize,
+    /// Recordings of spans that count once.
+    pub doubled: usize,
 }
 
 /// The parts of a row that move into the tree.
@@ -115,7 +117,8 @@ impl<'a> Graph<'a> {
                 }
             }
         }
-        let mut g = Self { conflicts, ..Self::default() };
+        let doubled = rows.len() - logs.len() - winners.len();
+        let mut g = Self { conflicts, doubled, ..Self::default() };
         g.nodes = winners
             .into_iter()
             .map(|i| {

@@ -106,6 +106,7 @@ pub(super) fn task<'a>(
     out: &mut Tables,
 ) {
     let mut g = Graph::new(rows, held);
+    out.doubled += g.doubled as u64;
     let mirrored = inference::drop_mirrors(&mut g);
     let (mut infs, duplicates) = inference::collect(&mut g);
     let mut runs = runs::build(&g, &mut infs);

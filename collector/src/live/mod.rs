@@ -24,6 +24,7 @@ pub mod metrics;
 pub mod page;
 pub mod segment;
 pub mod serve;
+mod tidy;
 mod weigh;
 
 use crate::store::Store;
@@ -62,6 +63,10 @@ pub struct Settings {
     pub token: Option<String>,
     /// Listen on other than loopback addresses although senders need neither token nor certificate.
     pub insecure: bool,
+    /// Merge small files of past hours.
+    pub compact: bool,
+    /// Remove hours older than this.
+    pub keep: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -81,6 +86,8 @@ impl Default for Settings {
             tls: None,
             token: None,
             insecure: false,
+            compact: true,
+            keep: None,
         }
     }
 }
@@ -122,6 +129,7 @@ pub struct Collector {
     journal: Arc<Journal>,
     stop: watch::Sender<bool>,
     listeners: Vec<JoinHandle<()>>,
+    _tidy: Option<tidy::Tidy>,
 }
 
 impl Collector {
@@ -180,6 +188,10 @@ impl Collector {
                 grpc: grpc.to_string(),
             },
         });
+        let tidy = (settings.compact || settings.keep.is_some())
+            .then(|| tidy::Tidy::start(settings.store.clone(), settings.compact, settings.keep, log))
+            .transpose()
+            .map_err(io("housekeeping"))?;
         let (stop, stopped) = watch::channel(false);
         let listeners = vec![
             tokio::spawn(serve::serve(
@@ -190,7 +202,7 @@ impl Collector {
             )),
             tokio::spawn(serve::serve(grpc_listener, http::grpc_routes(app.clone()), tls, stopped)),
         ];
-        Ok(Self { http, grpc, app, journal, stop, listeners })
+        Ok(Self { http, grpc, app, journal, stop, listeners, _tidy: tidy })
     }
 
     /// Turns everything acknowledged so far into Parquet; false where that was not done in time.
