@@ -129,8 +129,45 @@ fn plain(status: StatusCode, content_type: &'static str, text: String) -> Respon
     r
 }
 
+/// Takes the rest of a body that is refused and forgets it. Whoever still sends when the connection is closed may not see the
+/// answer, take that for a broken connection, and send the same again.
+async fn drain(mut body: Body) {
+    let taken = async {
+        let mut left = DRAINED;
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_TIME, taken).await;
+}
+
+/// So much of a refused body is taken, for so long.
+const DRAINED: usize = 256 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(5);
+
 /// Reads a body within the limits.
-async fn body(app: &App, headers: &HeaderMap, body: Body, extra: usize) -> Result<(Bytes, Share), Failure> {
+async fn body(
+    app: &App,
+    headers: &HeaderMap,
+    mut body: Body,
+    extra: usize,
+) -> Result<(Bytes, Share), Failure> {
+    let read = within_limits(app, headers, &mut body, extra).await;
+    if matches!(read, Err(Failure::TooLarge { .. } | Failure::Busy(_))) {
+        drain(body).await;
+    }
+    read
+}
+
+async fn within_limits(
+    app: &App,
+    headers: &HeaderMap,
+    body: &mut Body,
+    extra: usize,
+) -> Result<(Bytes, Share), Failure> {
     let limit = app.max_body + extra;
     let too_large = || Failure::TooLarge { what: "a body", limit: app.max_body };
     let announced: Option<usize> =
@@ -140,7 +177,6 @@ async fn body(app: &App, headers: &HeaderMap, body: Body, extra: usize) -> Resul
     }
     let mut share = app.budget.share();
     let read = async {
-        let mut body = body;
         let (mut parts, mut len): (Vec<Bytes>, usize) = (Vec::new(), 0);
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| Failure::Malformed(format!("the body ended early: {e}")))?;
@@ -180,15 +216,18 @@ async fn http_answer(app: &App, request: axum::extract::Request, kind: Kind) -> 
         "application/json" => Form::Json,
         other => {
             let what = format!("content type `{other}`: send application/x-protobuf or application/json");
+            drain(content).await;
             return http_failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, 3, &what, Form::Json);
         }
     };
     if app.token.as_ref().is_some_and(|t| !t.fits(&parts.headers)) {
+        drain(content).await;
         return http_failure(StatusCode::UNAUTHORIZED, 16, "a bearer token is needed", form);
     }
     let coding = parts.headers.get(CONTENT_ENCODING).map_or(Some(""), |v| v.to_str().ok());
     let Some(packing) = coding.and_then(Packing::from_name) else {
         let what = "content encoding: send gzip, zstd or none";
+        drain(content).await;
         let mut r = http_failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, 3, what, form);
         r.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, zstd, identity"));
         return r;

@@ -47,6 +47,9 @@ pub enum Refusal {
     /// The journal holds as much as it may.
     #[error("the journal holds {0} bytes, its limit")]
     Full(u64),
+    /// More requests wait to be appended than may.
+    #[error("{0} requests wait to be put into the journal")]
+    Waiting(usize),
     /// The disk refused.
     #[error("the journal cannot be written: {0}")]
     Disk(String),
@@ -208,7 +211,7 @@ impl Journal {
         if let Err(e) = sent {
             self.state.queued.fetch_sub(n, Ordering::Relaxed);
             let (command, refusal) = match e {
-                mpsc::TrySendError::Full(c) => (c, Refusal::Full(QUEUE as u64)),
+                mpsc::TrySendError::Full(c) => (c, Refusal::Waiting(QUEUE)),
                 mpsc::TrySendError::Disconnected(c) => (c, Refusal::Closed),
             };
             if let Command::Append(_, done) = command {
@@ -276,7 +279,9 @@ impl Folder {
             getrandom::fill(&mut id).map_err(|e| io::Error::other(e.to_string()))?;
             let dir = root.join(baton_record::canonical::hex(&id));
             fs::create_dir(&dir)?;
-            let lock = match File::create(dir.join("lock")) {
+            // Held open for reading alone: an idle collector has nothing open for writing.
+            let path = dir.join("lock");
+            let lock = match File::create(&path).and_then(|_| File::open(&path)) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 lock => lock?,
             };
@@ -289,7 +294,15 @@ impl Folder {
 
     /// The folder of a collector that ended; `None` where one runs.
     fn adopt(dir: &Path) -> Option<Self> {
-        let lock = File::options().write(true).create(true).truncate(false).open(dir.join("lock")).ok()?;
+        let path = dir.join("lock");
+        let lock = match File::open(&path) {
+            // Its collector was killed before it had one.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                File::create_new(&path).and_then(|_| File::open(&path))
+            }
+            lock => lock,
+        };
+        let lock = lock.ok()?;
         match lock.try_lock() {
             Ok(()) => Some(Self { dir: dir.to_owned(), lock }),
             Err(TryLockError::WouldBlock | TryLockError::Error(_)) => None,
