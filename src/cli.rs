@@ -90,8 +90,8 @@ pub(crate) struct Import {
 /// `collect`.
 #[derive(Debug, Args)]
 pub(crate) struct Collect {
-    /// Store folder.
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    /// Store folder, or `s3://bucket/prefix` (credentials and endpoint from the AWS_* variables).
+    #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]
     pub(crate) store: PathBuf,
     /// Where OTLP/gRPC is listened for [default: 127.0.0.1:4317].
     #[arg(long, value_name = "ADDRESS")]

@@ -7,6 +7,7 @@
 //! | `golden` | what people read: reports, stories, errors |
 //! | `store` | importing, keeping, asking |
 //! | `order` | neither order, nor splitting, nor repetition, nor the content mode changes a report |
+//! | `keep` | keeping a store in order changes no answer |
 //! | `live` | what the collector acknowledges is kept, whatever happens to it |
 //! | `hostile` | no input makes it panic, hang or grow |
 
@@ -16,6 +17,7 @@ mod cases;
 mod docs;
 mod golden;
 mod hostile;
+mod keep;
 mod live;
 mod order;
 mod store;

@@ -285,6 +285,11 @@ fn write_file(dir: &Path, rows: &[Span]) -> Result<bool> {
     Ok(new)
 }
 
+/// Begins a file of rows.
+pub(crate) fn writer<W: Write + Send>(to: W, replaces: &[String]) -> Result<ArrowWriter<W>, ParquetError> {
+    ArrowWriter::try_new(to, schema::schema(), Some(properties(replaces)))
+}
+
 /// What takes the rows of a file.
 pub(crate) type Writer<'a> = ArrowWriter<BufWriter<&'a File>>;
 
@@ -301,7 +306,7 @@ pub(crate) fn put<E: From<Error>>(
     let path = temporary.path().to_owned();
     let parquet = |source| Error::Parquet { path: path.clone(), source };
     let out = BufWriter::new(temporary.as_file());
-    let mut w = ArrowWriter::try_new(out, schema::schema(), Some(properties(replaces))).map_err(parquet)?;
+    let mut w = writer(out, replaces).map_err(parquet)?;
     fill(&mut w)?;
     let mut inner = w.into_inner().map_err(parquet)?;
     inner.flush().map_err(at(&path))?;

@@ -3,6 +3,7 @@
 mod answers;
 mod durability;
 mod exporters;
+mod objects;
 mod security;
 
 use std::collections::HashMap;
@@ -35,6 +36,10 @@ struct Start<'a> {
     config: &'a str,
     http: SocketAddr,
     grpc: SocketAddr,
+    /// A store that is no folder.
+    place: Option<&'a str>,
+    journal: Option<&'a Path>,
+    env: &'a [(&'a str, &'a str)],
 }
 
 fn any() -> SocketAddr {
@@ -48,16 +53,30 @@ fn free() -> SocketAddr {
 
 impl<'a> Start<'a> {
     fn at(store: &'a Path) -> Self {
-        Self { store, config: "[collect]\nvisible_after = \"1s\"\n", http: any(), grpc: any() }
+        Self {
+            store,
+            config: "[collect]\nvisible_after = \"1s\"\n",
+            http: any(),
+            grpc: any(),
+            place: None,
+            journal: None,
+            env: &[],
+        }
     }
 
     fn spawn(&self) -> Child {
         let config = self.store.with_extension("toml");
         std::fs::write(&config, self.config).expect("a configuration");
         let (http, grpc) = (self.http.to_string(), self.grpc.to_string());
-        let store = self.store.to_str().expect("a name");
+        let store = self.place.unwrap_or(self.store.to_str().expect("a name"));
         let config = config.to_str().expect("a name");
-        baton(&["--config", config, "collect", "--store", store, "--http", &http, "--grpc", &grpc])
+        let mut args =
+            vec!["--config", config, "collect", "--store", store, "--http", &http, "--grpc", &grpc];
+        if let Some(j) = self.journal {
+            args.extend(["--journal", j.to_str().expect("a name")]);
+        }
+        baton(&args)
+            .envs(self.env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

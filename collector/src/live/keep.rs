@@ -71,6 +71,25 @@ fn places(batches: &[RecordBatch]) -> Result<BTreeMap<String, Vec<(usize, usize)
     Ok(out)
 }
 
+/// The rows of a segment as whole files in memory, each with its folder.
+///
+/// # Errors
+/// [`NotKept::Never`] where the rows cannot be written at all.
+pub(super) fn files(batches: &[RecordBatch]) -> Result<Vec<(String, Vec<u8>)>, NotKept> {
+    let refs: Vec<&RecordBatch> = batches.iter().collect();
+    let never = |e: ParquetError| NotKept::Never(e.to_string());
+    let mut out = Vec::new();
+    for (folder, places) in places(batches).map_err(|e| never(e.into()))? {
+        let mut w = store::writer(Vec::new(), &[]).map_err(never)?;
+        for chunk in places.chunks(CHUNK) {
+            let rows = interleave_record_batch(&refs, chunk).map_err(|e| never(e.into()))?;
+            w.write(&rows).map_err(never)?;
+        }
+        out.push((folder, w.into_inner().map_err(never)?));
+    }
+    Ok(out)
+}
+
 /// Writes the rows of a segment to a local store; gives the bytes written.
 ///
 /// # Errors

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use baton_record::config::Config;
+use baton_record::prints::PrintKey;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -22,6 +24,7 @@ pub mod journal;
 pub mod keep;
 pub mod metrics;
 pub mod page;
+pub mod remote;
 pub mod segment;
 pub mod serve;
 mod tidy;
@@ -30,16 +33,16 @@ mod weigh;
 use crate::store::Store;
 use http::{App, Token};
 use ingest::{Budget, Pool};
-use journal::{Event, Journal};
+use journal::{Event, Journal, Keep};
 use metrics::Metrics;
 use serve::Tls;
 
 /// Settings of a collector.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The store folder.
+    /// The store folder, or `s3://bucket/prefix`.
     pub store: PathBuf,
-    /// The journal's folder; none: `journal` in the store.
+    /// The journal's folder; none: `journal` in the store, or `baton-data/journal` where that is no folder.
     pub journal: Option<PathBuf>,
     /// Where OTLP over HTTP is listened for.
     pub http: SocketAddr,
@@ -101,6 +104,9 @@ pub enum Error {
     /// The store could not be opened.
     #[error(transparent)]
     Store(#[from] crate::store::Error),
+    /// The object store is away, and what is needed of it was never fetched before.
+    #[error("{0}")]
+    Remote(String),
     /// The system said no.
     #[error("{what}: {source}")]
     Io {
@@ -154,9 +160,25 @@ impl Collector {
             }
         }
         let tls = settings.tls.as_ref().map(Tls::acceptor).transpose().map_err(Error::Setting)?;
-        let key = Store::open(&settings.store)?.key();
         let metrics = Arc::new(Metrics::new());
-        let journal = open_journal(&settings, &metrics, log.clone())?;
+        let url = settings.store.to_str().filter(|s| remote::is_url(s));
+        let (default_journal, key, keep): (PathBuf, PrintKey, Keep) = match url {
+            None => {
+                let root = settings.store.clone();
+                let key = Store::open(&root)?.key();
+                (root.join("journal"), key, Box::new(move |name, batches| keep::local(&root, name, batches)))
+            }
+            Some(url) => {
+                let journal = PathBuf::from("baton-data/journal");
+                let dir = settings.journal.as_ref().unwrap_or(&journal);
+                std::fs::create_dir_all(dir).map_err(io(dir.display().to_string()))?;
+                let remote = remote::Remote::open(url, Handle::current()).map_err(Error::Setting)?;
+                let key = remote.key(&dir.join("key")).await.map_err(Error::Remote)?;
+                (journal, key, Box::new(move |name, batches| remote.keep(name, batches)))
+            }
+        };
+        let dir = settings.journal.clone().unwrap_or(default_journal);
+        let journal = open_journal(&settings, dir, keep, &metrics, log.clone())?;
         metrics.watch(journal.clone());
         let pool = Pool::start(
             settings.threads,
@@ -188,7 +210,8 @@ impl Collector {
                 grpc: grpc.to_string(),
             },
         });
-        let tidy = (settings.compact || settings.keep.is_some())
+        // On an object store others see to that.
+        let tidy = (url.is_none() && (settings.compact || settings.keep.is_some()))
             .then(|| tidy::Tidy::start(settings.store.clone(), settings.compact, settings.keep, log))
             .transpose()
             .map_err(io("housekeeping"))?;
@@ -225,14 +248,17 @@ impl Collector {
     }
 }
 
-fn open_journal(settings: &Settings, metrics: &Arc<Metrics>, log: Log) -> Result<Arc<Journal>, Error> {
-    let dir = settings.journal.clone().unwrap_or_else(|| settings.store.join("journal"));
+fn open_journal(
+    settings: &Settings,
+    dir: PathBuf,
+    keep: Keep,
+    metrics: &Arc<Metrics>,
+    log: Log,
+) -> Result<Arc<Journal>, Error> {
     let mut options = journal::Settings::new(dir.clone());
     options.sync = settings.sync;
     options.segment_age = settings.visible_after;
     options.limit = settings.journal_limit;
-    let root = settings.store.clone();
-    let keep = Box::new(move |name: &str, batches: &[_]| keep::local(&root, name, batches));
     let metrics = metrics.clone();
     let watch = Arc::new(move |event: Event<'_>| {
         metrics.journal(&event);
