@@ -193,7 +193,8 @@ async fn within_limits(
     };
     match tokio::time::timeout(app.body_timeout, read).await {
         Ok(read) => read.map(|b| (b, share)),
-        Err(_) => Err(Failure::Malformed("the body did not arrive in time".to_owned())),
+        // The way was slow; another time it may not be.
+        Err(_) => Err(Failure::Busy("the body did not arrive in time".to_owned())),
     }
 }
 

@@ -349,10 +349,10 @@ mod tests {
     fn segment(path: &Path) -> Result<(Vec<u64>, u64), Box<dyn std::error::Error>> {
         let mut s = Segment::create(path)?;
         let mut places = Vec::new();
-        for requests in [vec![0..5u64], vec![5..6, 6..9], vec![9..20]] {
+        for requests in [&[(0, 5)][..], &[(5, 6), (6, 9)], &[(9, 20)]] {
             places.push(s.len());
             let entries: Result<Vec<Entry>, _> =
-                requests.into_iter().map(|r| Entry::encode(r.map(span).collect())).collect();
+                requests.iter().map(|(from, to)| Entry::encode((*from..*to).map(span).collect())).collect();
             s.append(&entries?, true)?;
         }
         Ok((places, s.rows))
