@@ -288,6 +288,7 @@ impl State {
         }
         let cols = SpanColumns::new(&batch)?;
         let mut apart = Vec::new();
+        let mut rows: Vec<SpanRef<'_>> = Vec::new();
         for i in 1..=n {
             if i < n && keys.value(i) == keys.value(from) {
                 continue;
@@ -303,8 +304,9 @@ impl State {
                 self.pending.push(batch.slice(0, i));
                 self.complete()?;
             } else {
-                let rows: Vec<SpanRef<'_>> = (from..i).map(|r| cols.span(r)).collect();
-                assemble(&self.rules, rows, &mut self.tables);
+                rows.clear();
+                rows.extend((from..i).map(|r| cols.span(r)));
+                assemble(&self.rules, &rows, &mut self.tables);
             }
             from = i;
         }
@@ -337,7 +339,7 @@ impl State {
         let batch = if parts.len() == 1 { first.clone() } else { concat_batches(&first.schema(), &parts)? };
         let cols = SpanColumns::new(&batch)?;
         let rows: Vec<SpanRef<'_>> = (0..cols.len()).map(|r| cols.span(r)).collect();
-        assemble(&self.rules, rows, &mut self.tables);
+        assemble(&self.rules, &rows, &mut self.tables);
         Ok(())
     }
 

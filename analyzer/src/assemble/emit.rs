@@ -64,7 +64,7 @@ impl Task<'_> {
 
     pub(super) fn write(&self, out: &mut Tables) {
         let partial = self.g.partial;
-        let service = self.g.order.iter().find_map(|i| self.g.nodes[*i].s.service);
+        let service = self.g.order.iter().find_map(|i| self.g.nodes[*i].s.service());
         let keys = self.keys();
         self.write_handoffs(out, &keys, service, partial.is_some());
         self.write_calls(out, &keys, service, partial.is_some());
@@ -87,7 +87,7 @@ impl Task<'_> {
                 .map(|c| c.hash.as_str())
                 .collect();
             let computed = (!active.is_empty()).then(|| set_hash(active.iter().copied()));
-            let hash = t.explicit.and_then(|h| h.constraints_hash).or(computed.as_deref());
+            let hash = t.explicit.and_then(|h| h.constraints_hash()).or(computed.as_deref());
             let (candidates, aliases, refs, reused) =
                 (names(&t.candidates), names(&f.payload.aliases), names(&f.refs), names(&f.reused));
             let s = self.g.nodes[t.evidence].s;
@@ -100,7 +100,7 @@ impl Task<'_> {
                 trace_id: s.trace_id,
                 seq: i as i64,
                 time: Some(t.time).filter(|t| *t > 0 && *t < i64::MAX),
-                service: s.service.or(service),
+                service: s.service().or(service),
                 from_agent: t.from_name.as_deref(),
                 to_agent: t.to_name.as_deref(),
                 mode: t.mode,
@@ -108,13 +108,13 @@ impl Task<'_> {
                 detection: t.detection,
                 confidence: t.confidence,
                 candidates: &refs_of(&candidates),
-                reason: t.explicit.and_then(|h| h.reason),
+                reason: t.explicit.and_then(|h| h.reason()),
                 call_id: t.call.and_then(|c| self.calls[c].call_id),
                 sender_run_id: run_key(t.from_run),
                 receiver_run_id: run_key(t.to_run),
                 rated: accepted && !partial,
                 payload_tokens: f.payload.tokens.filter(|_| {
-                    f.payload.unknown.is_none() || t.explicit.is_some_and(|h| h.payload_tokens.is_some())
+                    f.payload.unknown.is_none() || t.explicit.is_some_and(|h| h.payload_tokens().is_some())
                 }),
                 payload_fields: &fields,
                 payload_aliases: &refs_of(&aliases),
@@ -221,14 +221,14 @@ impl Task<'_> {
                 id: &keys.calls[c],
                 task_id: &self.id,
                 trace_id: s.trace_id,
-                service: s.service.or(service),
+                service: s.service().or(service),
                 agent: call.run.and_then(|r| keys.agents[r].as_deref()),
                 run_id: call.run.map(|r| keys.runs[r].as_str()),
                 tool: call.name,
                 call_id: call.call_id,
                 outcome: self.outcome(c),
                 args_digest: call.digest,
-                args: call.item.and_then(|i| i.text),
+                args: call.item.and_then(|i| i.text()),
                 start: call.start.filter(|t| *t > 0 && *t < i64::MAX),
                 end: call.end,
                 duration_ns: duration,

@@ -40,29 +40,17 @@ pub(super) struct Graph<'a> {
     pub conflicts: usize,
 }
 
-/// The parts of a row that move into the tree.
+/// What a row holds.
 #[derive(Debug, Default)]
-pub(super) struct Held<'a> {
+struct Held<'a> {
     input: Option<Vec<ItemRef<'a>>>,
     output: Option<Vec<ItemRef<'a>>>,
     payloads: Vec<PayloadRef<'a>>,
 }
 
 impl<'a> Held<'a> {
-    /// Takes them from a row.
-    pub(super) fn take(row: &mut SpanRef<'a>) -> Self {
-        Self {
-            input: row.input.take(),
-            output: row.output.take(),
-            payloads: std::mem::take(&mut row.payloads),
-        }
-    }
-
-    /// Gives the items what they hold.
-    pub(super) fn fill(&mut self, contents: &Contents<'a>) {
-        for items in [&mut self.input, &mut self.output] {
-            contents.fill(items.as_deref_mut().unwrap_or_default());
-        }
+    fn of(row: &SpanRef<'a>, contents: &'a Contents<'a>) -> Self {
+        Self { input: row.input(contents), output: row.output(contents), payloads: row.payloads() }
     }
 
     fn hashes(&self) -> Vec<Option<i64>> {
@@ -82,14 +70,14 @@ fn prefer((a, x): (&SpanRef<'_>, &Held<'_>), (b, y): (&SpanRef<'_>, &Held<'_>)) 
     fullness(a, x)
         .cmp(&fullness(b, y))
         .then_with(|| b.start.cmp(&a.start))
-        .then_with(|| b.name.cmp(a.name))
-        .then_with(|| b.agent.cmp(&a.agent))
+        .then_with(|| b.name().cmp(a.name()))
+        .then_with(|| b.agent().cmp(&a.agent()))
         .then_with(|| y.hashes().cmp(&x.hashes()))
 }
 
 impl<'a> Graph<'a> {
-    /// Builds the tree of the given rows, whose items and payloads come beside them.
-    pub(super) fn new(rows: &'a [SpanRef<'a>], mut held: Vec<Held<'a>>) -> Self {
+    /// Builds the tree of the given rows.
+    pub(super) fn new(rows: &'a [SpanRef<'a>], contents: &'a Contents<'a>) -> Self {
         let mut by_id: HashMap<(&str, &str), usize> =
             HashMap::with_capacity_and_hasher(rows.len(), Default::default());
         let mut winners: Vec<usize> = Vec::with_capacity(rows.len());
@@ -108,8 +96,9 @@ impl<'a> Graph<'a> {
                 std::collections::hash_map::Entry::Occupied(e) => {
                     let w = &mut winners[*e.get()];
                     let old = &rows[*w];
-                    conflicts += usize::from(old.name != r.name || old.start != r.start || old.end != r.end);
-                    if prefer((r, &held[i]), (old, &held[*w])).is_gt() {
+                    conflicts += usize::from(old.name() != r.name() || old.start != r.start || old.end != r.end);
+                    let held = |r| Held::of(r, contents);
+                    if prefer((r, &held(r)), (old, &held(old))).is_gt() {
                         *w = i;
                     }
                 }
@@ -119,7 +108,7 @@ impl<'a> Graph<'a> {
         g.nodes = winners
             .into_iter()
             .map(|i| {
-                let (s, h) = (&rows[i], std::mem::take(&mut held[i]));
+                let s = &rows[i];
                 Node {
                     s,
                     parent: None,
@@ -128,9 +117,9 @@ impl<'a> Graph<'a> {
                     depth: 0,
                     start: s.start.unwrap_or(i64::MIN),
                     end: s.end,
-                    input: h.input,
-                    output: h.output,
-                    payloads: h.payloads,
+                    input: s.input(contents),
+                    output: s.output(contents),
+                    payloads: s.payloads(),
                     view: s.view,
                     error: s.status == Status::Error,
                     duplicate: false,
@@ -138,7 +127,7 @@ impl<'a> Graph<'a> {
             })
             .collect();
         g.link(&by_id);
-        let logs = logs.into_iter().map(|i| (&rows[i], std::mem::take(&mut held[i]))).collect();
+        let logs = logs.into_iter().map(|i| (&rows[i], Held::of(&rows[i], contents))).collect();
         g.join_logs(logs, &by_id);
         g
     }
@@ -152,7 +141,7 @@ impl<'a> Graph<'a> {
                 match by_id.get(&(s.trace_id, p)) {
                     Some(&p) if p != i => self.nodes[i].parent = Some(p),
                     Some(_) => self.partial = Some("a span is its own parent"),
-                    None if s.remote_parent => {}
+                    None if s.remote_parent() => {}
                     None => {
                         self.partial = Some("a parent span is missing");
                         orphans.push(i);
@@ -269,20 +258,20 @@ impl<'a> Graph<'a> {
         if logs.is_empty() {
             return;
         }
-        let place = |l: &SpanRef<'a>| (l.trace_id, l.span_id, l.start, l.name);
+        let place = |l: &SpanRef<'a>| (l.trace_id, l.span_id, l.start, l.name());
         logs.sort_by(|(a, x), (b, y)| place(a).cmp(&place(b)).then_with(|| x.hashes().cmp(&y.hashes())));
         // The same record twice is once.
         logs.dedup_by(|(a, x), (b, y)| place(a) == place(b) && x.hashes() == y.hashes());
         let mut by_call: HashMap<(&str, &str), usize> = HashMap::default();
         for (i, n) in self.nodes.iter().enumerate() {
-            if let (Role::Tool, Some(c), true) = (n.s.role, n.s.call_id, n.s.tool.is_some()) {
+            if let (Role::Tool, Some(c), true) = (n.s.role, n.s.call_id(), n.s.tool().is_some()) {
                 by_call.entry((n.s.trace_id, c)).or_insert(i);
             }
         }
         let had: Vec<(bool, bool)> =
             self.nodes.iter().map(|n| (n.input.is_some(), n.output.is_some())).collect();
         for (l, h) in logs {
-            let target = match (l.role, l.call_id) {
+            let target = match (l.role, l.call_id()) {
                 (Role::Tool, Some(c)) => by_call.get(&(l.trace_id, c)).copied(),
                 _ => by_id.get(&(l.trace_id, l.span_id)).copied(),
             };

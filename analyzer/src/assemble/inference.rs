@@ -2,7 +2,7 @@
 
 use foldhash::{HashMap, HashSet};
 
-use baton_record::schema::{ItemRef, PayloadRef};
+use baton_record::schema::{ItemRef, Names, PayloadRef};
 use baton_record::span::{ItemKind, Role, View};
 
 use super::graph::Graph;
@@ -24,7 +24,7 @@ pub(super) struct Inference<'a> {
     pub output: Option<Vec<ItemRef<'a>>>,
     pub payloads: Vec<PayloadRef<'a>>,
     pub view: View,
-    pub policies: Vec<&'a str>,
+    pub policies: Names<'a>,
     pub start: i64,
     pub end: i64,
     /// Which run it belongs to.
@@ -69,7 +69,7 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
         });
         let repeats_one = |k: &usize| groups[*k].iter().any(|&j| repeats(g, i, j));
         let found = s
-            .response_id
+            .response_id()
             .and_then(|r| by_response.get(r).copied())
             .or_else(|| g.ancestors(i).filter_map(|a| of_node.get(&a).copied()).find(|k| repeats_one(k)))
             .or_else(|| open.iter().rev().copied().find(|k| repeats_one(k)));
@@ -82,7 +82,7 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
         }
         groups[k].push(i);
         of_node.insert(i, k);
-        if let Some(r) = s.response_id {
+        if let Some(r) = s.response_id() {
             by_response.entry(r).or_insert(k);
         }
     }
@@ -138,18 +138,18 @@ fn from_node<'a>(g: &mut Graph<'a>, i: usize) -> Inference<'a> {
     let captured = known && !(items.is_empty() && !instructions.is_empty() && n.view.lossy);
     Inference {
         node: i,
-        response_id: n.s.response_id,
-        previous_response_id: n.s.previous_response_id,
-        model: n.s.model,
-        input_tokens: n.s.input_tokens,
-        output_tokens: n.s.output_tokens,
-        finish: n.s.finish,
+        response_id: n.s.response_id(),
+        previous_response_id: n.s.previous_response_id(),
+        model: n.s.model(),
+        input_tokens: n.s.input_tokens(),
+        output_tokens: n.s.output_tokens(),
+        finish: n.s.finish(),
         input: captured.then_some(items),
         instructions,
         output: n.output.take(),
         payloads: std::mem::take(&mut n.payloads),
         view: n.view,
-        policies: n.s.view_policies.clone(),
+        policies: n.s.view_policies(),
         start: n.start,
         end,
         run: usize::MAX,
@@ -161,19 +161,19 @@ fn from_node<'a>(g: &mut Graph<'a>, i: usize) -> Inference<'a> {
 /// the other, is its ancestor, or both ends nearly coincide under one parent.
 fn repeats(g: &Graph<'_>, i: usize, j: usize) -> bool {
     let (a, b) = (g.nodes[i].s, g.nodes[j].s);
-    if a.response_id.is_some() && b.response_id.is_some() {
-        return a.response_id == b.response_id;
+    if a.response_id().is_some() && b.response_id().is_some() {
+        return a.response_id() == b.response_id();
     }
-    let usage_known = a.input_tokens.is_some() && b.input_tokens.is_some();
-    if !same_model(a.model, b.model)
-        || (usage_known && (a.input_tokens != b.input_tokens || a.output_tokens != b.output_tokens))
+    let usage_known = a.input_tokens().is_some() && b.input_tokens().is_some();
+    if !same_model(a.model(), b.model())
+        || (usage_known && (a.input_tokens() != b.input_tokens() || a.output_tokens() != b.output_tokens()))
     {
         return false;
     }
     if g.is_below(i, j) || g.is_below(j, i) {
         return true;
     }
-    if !usage_known || a.scope == b.scope {
+    if !usage_known || a.scope() == b.scope() {
         return false;
     }
     let (Some(a0), Some(a1), Some(b0), Some(b1)) = (a.start, a.end, b.start, b.end) else { return false };
@@ -253,13 +253,13 @@ pub(super) fn drop_mirrors(g: &mut Graph<'_>) -> i64 {
             traces.len() - 1
         });
         let t = &mut traces[k];
-        t.scopes.insert(s.scope);
+        t.scopes.insert(s.scope());
         t.start = t.start.min(n.start);
         t.end = t.end.max(n.end.unwrap_or(n.start));
         t.content += n.input.iter().chain(&n.output).map(Vec::len).sum::<usize>();
         t.inferences += i64::from(s.role == Role::Inference);
         if s.role == Role::Tool {
-            t.calls.extend(s.call_id);
+            t.calls.extend(s.call_id());
         }
         t.calls
             .extend(n.output.iter().flatten().filter(|i| i.kind == ItemKind::Call).filter_map(|i| i.call_id));

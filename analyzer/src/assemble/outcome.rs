@@ -17,7 +17,7 @@ impl Task<'_> {
     /// Did the last model call give a final answer?
     fn completed(&self) -> Option<bool> {
         for n in self.g.order.iter().rev() {
-            for (name, score, label) in &self.g.nodes[*n].s.evaluations {
+            for (name, score, label) in self.g.nodes[*n].s.evaluations() {
                 if matches!(
                     slug_of(name).as_ref(),
                     "task_completion"
@@ -53,8 +53,8 @@ impl Task<'_> {
         }
         if let Some(o) = &last.output {
             let calls =
-                o.iter().any(|i| i.kind == ItemKind::Call && !i.name.is_some_and(is_final_answer_tool));
-            let text = o.iter().any(|i| i.kind == ItemKind::Text || i.name.is_some_and(is_final_answer_tool));
+                o.iter().any(|i| i.kind == ItemKind::Call && !i.name().is_some_and(is_final_answer_tool));
+            let text = o.iter().any(|i| i.kind == ItemKind::Text || i.name().is_some_and(is_final_answer_tool));
             if calls || text {
                 return Some(text && !calls);
             }
@@ -79,7 +79,7 @@ impl Task<'_> {
         let base = self.redone_steps()?;
         let mut n = base;
         for (i, t) in self.transfers.iter().enumerate() {
-            let steps: HashSet<u64> = t.payloads.iter().flat_map(|p| unpack_u64(p.steps)).collect();
+            let steps: HashSet<u64> = t.payloads.iter().flat_map(|p| unpack_u64(p.steps())).collect();
             if steps.is_empty() || t.outcome != "accepted" {
                 continue;
             }
