@@ -74,9 +74,10 @@ pub fn aside_schema() -> SchemaRef {
 impl Aside {
     fn writer(&self, partition: usize) -> Result<ArrowWriter<File>> {
         let file = File::create(self.dir.join(format!("{partition:04}.parquet")))?;
-        // Read once, soon: not worth the time of strong compression.
+        // Read once, soon: not worth the time of strong compression and of dictionaries.
         let properties = WriterProperties::builder()
             .set_compression(Compression::LZ4_RAW)
+            .set_dictionary_enabled(false)
             .set_statistics_enabled(EnabledStatistics::None)
             .set_max_row_group_row_count(Some(ASIDE_ROWS))
             .build();

@@ -362,7 +362,11 @@ fn properties(fields: &Fields) -> WriterProperties {
         // A dictionary of what differs in every row, or of numbers, takes time for little.
         let text = matches!(f.data_type(), DataType::Utf8View | DataType::List(_));
         if !text || tables::DISTINCT.contains(&f.name().as_str()) {
-            p = p.set_column_dictionary_enabled(column, false);
+            p = p.set_column_dictionary_enabled(column.clone(), false);
+        }
+        // Hashes do not compress.
+        if tables::HASHES.contains(&f.name().as_str()) {
+            p = p.set_column_compression(column, Compression::UNCOMPRESSED);
         }
     }
     p.build()

@@ -391,6 +391,19 @@ pub const DISTINCT: [&str; 15] = [
     "span_id",
 ];
 
+/// Those of them that are hashes.
+pub const HASHES: [&str; 9] = [
+    "args_digest",
+    "call",
+    "handoff_id",
+    "inference_id",
+    "receiver_inference_id",
+    "repeats",
+    "run_id",
+    "sender_inference_id",
+    "span_id",
+];
+
 /// Names and fields of all tables, in the order of [`Tables::finish`].
 pub fn all() -> [(&'static str, Fields); 8] {
     [

@@ -71,6 +71,8 @@ pub(super) fn find(
         .filter(|i| transfers[*i].outcome == "accepted" && transfers[*i].to_run.is_some())
         .collect();
     let seen = first_seen(infs, &said);
+    // Only delegations are compared by their texts.
+    let texts = |t: &Transfer<'_>| t.mode == "return_to_caller";
     let goals: Vec<Goal> = transfers
         .iter()
         .map(|t| Goal {
@@ -78,10 +80,16 @@ pub(super) fn find(
             shingles: t
                 .payloads
                 .iter()
-                .filter(|p| p.narrative || p.structured)
+                .filter(|p| texts(t) && (p.narrative || p.structured))
                 .flat_map(|p| unpack_u32(p.shingles()))
                 .collect(),
-            idents: t.payloads.iter().flat_map(|p| unpack_u64(p.idents())).map(|h| h | 1).collect(),
+            idents: t
+                .payloads
+                .iter()
+                .filter(|_| texts(t))
+                .flat_map(|p| unpack_u64(p.idents()))
+                .map(|h| h | 1)
+                .collect(),
             known: t.captured && t.payloads.iter().any(|p| !p.empty),
             epoch: turn_of(t.time).max(seen.partition_point(|s| *s <= t.time)),
         })

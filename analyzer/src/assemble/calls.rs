@@ -114,7 +114,8 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
     }
     for i in unnamed {
         // The same call once more, by its id alone: its outcome counts.
-        if let Some(k) = g.nodes[i].s.call_id().and_then(|c| by_id.get(&(g.nodes[i].s.trace_id, c)).copied()) {
+        if let Some(k) = g.nodes[i].s.call_id().and_then(|c| by_id.get(&(g.nodes[i].s.trace_id, c)).copied())
+        {
             out[k].error |= g.nodes[i].error;
         }
     }
@@ -215,8 +216,8 @@ fn harvest<'a>(infs: &[Inference<'a>], runs: &Runs<'a>, calls: &mut Vec<Call<'a>
     let mut known: HashMap<(&str, Option<i64>), usize> = HashMap::default();
     let mut made: HashMap<(&str, Option<i64>), usize> = HashMap::default();
     let mut found = Vec::new();
+    let mut here: HashMap<(&str, Option<i64>), usize> = HashMap::default();
     for (k, inf) in infs.iter().enumerate() {
-        let mut here: HashMap<(&str, Option<i64>), usize> = HashMap::default();
         let before = infs[..k].iter().rev().find(|f| f.run == inf.run || f.output.is_none());
         let lacks_output = before.is_some_and(|f| f.output.is_none());
         for (pos, item) in inf.input.iter().flatten().enumerate() {
@@ -245,7 +246,7 @@ fn harvest<'a>(infs: &[Inference<'a>], runs: &Runs<'a>, calls: &mut Vec<Call<'a>
                 found.push(c);
             }
         }
-        for (form, n) in here {
+        for (form, n) in here.drain() {
             let e = known.entry(form).or_default();
             *e = (*e).max(n);
         }
@@ -277,12 +278,9 @@ fn join<'a>(
     calls: &mut [Call<'a>],
 ) {
     spans.iter_mut().for_each(|t| t.used = false);
-    let mut of_id: HashMap<&str, Vec<usize>> = HashMap::default();
-    for (k, c) in calls.iter().enumerate() {
-        if let Some(id) = c.call_id {
-            of_id.entry(id).or_default().push(k);
-        }
-    }
+    let mut of_id: Vec<(&str, usize)> =
+        calls.iter().enumerate().filter_map(|(k, c)| Some((c.call_id?, k))).collect();
+    of_id.sort_unstable();
     for by_id in [true, false] {
         let free: Vec<usize> = (0..calls.len()).filter(|k| calls[*k].node.is_none()).collect();
         for t in spans.iter_mut().filter(|t| !t.used) {
@@ -306,15 +304,13 @@ fn join<'a>(
                     && (run == c.run || run.is_none() || c.run.is_none())
                     && args_fit(c.item.as_ref(), t.item.as_ref())
             };
-            let among: &[usize] = match n.s.call_id() {
-                _ if !by_id => &free,
-                Some(id) => of_id.get(id).map(Vec::as_slice).unwrap_or_default(),
-                None => &[],
+            let first =
+                |k: &usize| (calls[*k].inference.map_or(i64::MAX, |i| infs[i].start), calls[*k].order);
+            let found = match n.s.call_id() {
+                _ if !by_id => free.iter().copied().filter(|k| fits(&calls[*k])).min_by_key(first),
+                Some(id) => of(&of_id, id).filter(|k| fits(&calls[*k])).min_by_key(first),
+                None => None,
             };
-            let found =
-                among.iter().copied().filter(|k| fits(&calls[*k])).min_by_key(|k| {
-                    (calls[*k].inference.map_or(i64::MAX, |i| infs[i].start), calls[*k].order)
-                });
             if let Some(k) = found {
                 t.used = true;
                 apply_span(g, &mut calls[k], t, run);
@@ -323,9 +319,21 @@ fn join<'a>(
     }
 }
 
+/// What stands under an id in a list that is sorted by id.
+fn of<'s, T: Copy>(sorted: &'s [(&'s str, T)], id: &'s str) -> impl Iterator<Item = T> + 's
+where
+    T: 's,
+{
+    let from = sorted.partition_point(|(x, _)| *x < id);
+    sorted[from..].iter().take_while(move |(x, _)| *x == id).map(|(_, t)| *t)
+}
+
 fn same_id_form(a: Option<&str>, b: Option<&str>) -> bool {
-    let form = |s: Option<&str>| s.and_then(|s| s.split('_').next()).map(str::to_owned);
-    form(a) == form(b)
+    let form = |s: &'_ str| s.split('_').next().map_or(0, str::len);
+    match (a, b) {
+        (Some(a), Some(b)) => a[..form(a)] == b[..form(b)],
+        (a, b) => a == b,
+    }
 }
 
 fn args_fit(a: Option<&ItemRef<'_>>, b: Option<&ItemRef<'_>>) -> bool {
@@ -405,24 +413,31 @@ fn from_span<'a>(g: &Graph<'a>, runs: &Runs<'a>, t: &ToolSpan<'a>) -> Call<'a> {
 
 /// Finds each call's result in later messages.
 fn answers<'a>(infs: &[Inference<'a>], calls: &mut [Call<'a>]) {
-    let mut by_id: HashMap<&str, Vec<(usize, ItemRef<'a>)>> = HashMap::default();
+    let mut by_id: Vec<(&str, &ItemRef<'a>)> = Vec::new();
     // Equal results answer a call whose id no message knows, unless they bear the id of another call.
-    let ids: HashSet<&str> = calls.iter().filter_map(|c| c.call_id).collect();
-    let mut by_hash: HashMap<i64, Vec<usize>> = HashMap::default();
+    let mut ids: Vec<&str> = calls.iter().filter_map(|c| c.call_id).collect();
+    ids.sort_unstable();
+    let mut by_hash: Vec<(i64, usize)> = Vec::new();
     for (k, inf) in infs.iter().enumerate() {
         for item in inf.input.iter().chain(&inf.output).flatten().filter(|i| i.kind == ItemKind::Result) {
             if let Some(id) = item.call_id {
-                by_id.entry(id).or_default().push((k, *item));
+                by_id.push((id, item));
             }
-            if let Some(h) = item.hash.filter(|_| item.call_id.is_none_or(|id| !ids.contains(id))) {
-                by_hash.entry(h).or_default().push(k);
+            if let Some(h) =
+                item.hash.filter(|_| item.call_id.is_none_or(|id| ids.binary_search(&id).is_err()))
+            {
+                by_hash.push((h, k));
             }
         }
     }
+    // Those of one id stay in the order of their messages.
+    by_id.sort_by_key(|(id, _)| *id);
+    by_hash.sort_unstable();
     for c in calls.iter_mut() {
         let asked = c.inference;
-        if let Some(found) = c.call_id.and_then(|id| by_id.get(id)) {
-            for (_, item) in found {
+        let known = c.call_id.filter(|id| of(&by_id, id).next().is_some());
+        if let Some(id) = known {
+            for item in of(&by_id, id) {
                 c.answered = true;
                 c.error |= item.error() == Some(true);
                 if c.results.iter().all(|r| r.hash != item.hash) {
@@ -430,7 +445,9 @@ fn answers<'a>(infs: &[Inference<'a>], calls: &mut [Call<'a>]) {
                 }
             }
         } else if let Some(h) = c.results.first().and_then(|r| r.hash) {
-            c.answered = by_hash.get(&h).is_some_and(|ks| ks.iter().any(|k| asked.is_none_or(|a| *k > a)));
+            // The last of the messages that hold it.
+            let last = by_hash.partition_point(|(x, _)| *x <= h).checked_sub(1).map(|i| by_hash[i]);
+            c.answered = last.is_some_and(|(x, k)| x == h && asked.is_none_or(|a| k > a));
         }
     }
 }

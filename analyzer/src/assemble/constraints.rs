@@ -218,8 +218,7 @@ impl Tracker {
             {
                 continue;
             }
-            let seen = f.policies.contains(&p.id)
-                || view_holds(f, &Sought::new(rules, &p.id, &p.shingles));
+            let seen = f.policies.contains(&p.id) || view_holds(f, &Sought::new(rules, &p.id, &p.shingles));
             if seen && !self.active.iter().any(|a| a.id == p.id) {
                 self.active.push(Active {
                     id: p.id.clone(),
@@ -312,9 +311,8 @@ impl<'s> Sought<'s> {
 
     /// A constraint is in a text when its id or its normalised text is.
     fn holds(&self, text_shingles: &[u8], text_idents: &[u8]) -> bool {
-        let all = |phrase: &[u32]| {
-            !phrase.is_empty() && phrase.iter().all(|s| packed_holds(text_shingles, *s))
-        };
+        let all =
+            |phrase: &[u32]| !phrase.is_empty() && phrase.iter().all(|s| packed_holds(text_shingles, *s));
         if all(self.phrase) {
             return true;
         }

@@ -186,6 +186,11 @@ pub(super) fn leaks(
     }
     let Some(before) = before_items(sender) else { return Err("the sender's output is not captured") };
     let Some(after) = &receiver.input else { return Err("content not captured") };
+    let may_leak =
+        |i: &ItemRef<'_>| i.kind == ItemKind::Text && i.speaker != Speaker::User && !i.blanked && !i.retold();
+    if !after.iter().any(may_leak) {
+        return Ok(Vec::new());
+    }
     let survives = |i: &ItemRef<'_>| {
         after.iter().any(|a| {
             !a.blanked
@@ -250,14 +255,12 @@ pub(super) fn leaks(
         idents.sort_unstable();
         shingles.sort_unstable();
         for (pos, prose) in after.iter().enumerate() {
-            if prose.kind != ItemKind::Text || prose.speaker == Speaker::User || prose.retold() || prose.blanked
-            {
+            if !may_leak(prose) {
                 continue;
             }
             let hit = unpack_u64(prose.idents()).any(|h| idents.binary_search(&h).is_ok());
             let quoted = || {
-                unpack_u32(prose.shingles()).filter(|h| shingles.binary_search(h).is_ok()).count()
-                    >= QUOTED
+                unpack_u32(prose.shingles()).filter(|h| shingles.binary_search(h).is_ok()).count() >= QUOTED
             };
             if hit || quoted() {
                 out.push(Leak { call: c, item: pos as i64, overlap: overlap(&gone, prose, &t.payloads) });

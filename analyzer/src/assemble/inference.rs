@@ -42,6 +42,18 @@ fn same_model(a: Option<&str>, b: Option<&str>) -> bool {
     }
 }
 
+/// Recordings of one call; there is rarely more than one.
+struct Group {
+    first: usize,
+    others: Vec<usize>,
+}
+
+impl Group {
+    fn iter(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
+        std::iter::once(self.first).chain(self.others.iter().copied())
+    }
+}
+
 /// The model calls of the graph by start, and how many recordings were left out. Nodes that only repeat a
 /// call are marked as duplicates.
 pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
@@ -52,7 +64,7 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
         .filter(|i| g.nodes[*i].s.role == Role::Inference && !g.nodes[*i].duplicate)
         .collect();
     let mut duplicates = 0;
-    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
     let mut by_response: HashMap<&str, usize> = HashMap::default();
     let mut of_node: HashMap<usize, usize> = HashMap::with_capacity_and_hasher(all.len(), Default::default());
     // Groups that can still share time with a recording to come.
@@ -63,24 +75,29 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
         let least = least.saturating_sub(NEAR);
         open.retain(|k| {
             groups[*k].iter().any(|j| {
-                let s = g.nodes[*j].s;
+                let s = g.nodes[j].s;
                 s.end.max(s.start).is_none_or(|e| e >= least)
             })
         });
-        let repeats_one = |k: &usize| groups[*k].iter().any(|&j| repeats(g, i, j));
+        let repeats_one = |k: &usize| groups[*k].iter().any(|j| repeats(g, i, j));
         let found = s
             .response_id()
             .and_then(|r| by_response.get(r).copied())
             .or_else(|| g.ancestors(i).filter_map(|a| of_node.get(&a).copied()).find(|k| repeats_one(k)))
             .or_else(|| open.iter().rev().copied().find(|k| repeats_one(k)));
-        let k = found.unwrap_or_else(|| {
-            groups.push(Vec::new());
-            groups.len() - 1
-        });
+        let k = match found {
+            Some(k) => {
+                groups[k].others.push(i);
+                k
+            }
+            None => {
+                groups.push(Group { first: i, others: Vec::new() });
+                groups.len() - 1
+            }
+        };
         if !open.contains(&k) {
             open.push(k);
         }
-        groups[k].push(i);
         of_node.insert(i, k);
         if let Some(r) = s.response_id() {
             by_response.entry(r).or_insert(k);
@@ -96,9 +113,9 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
             ) + usize::from(n.output.is_some());
             (messages, std::cmp::Reverse(n.depth))
         };
-        let Some(&primary) = grp.iter().rev().max_by_key(|i| richness(i)) else { continue };
+        let Some(primary) = grp.iter().rev().max_by_key(richness) else { continue };
         let mut inf = from_node(g, primary);
-        for &i in grp.iter().filter(|i| **i != primary) {
+        for i in grp.iter().filter(|i| *i != primary) {
             duplicates += 1;
             inf.recordings += 1;
             g.nodes[i].duplicate = true;

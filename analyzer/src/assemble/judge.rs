@@ -44,28 +44,30 @@ pub(super) struct Task<'a> {
 /// Where things are, so that a long task is not searched through for each of its parts.
 struct Places {
     /// By transfer: the calls that count under it.
-    calls_under: HashMap<usize, Vec<usize>>,
+    calls_under: Index,
     /// By run: its calls.
-    calls_of: HashMap<usize, Vec<usize>>,
+    calls_of: Index,
     /// By model call: the calls it asked for.
-    asked: HashMap<usize, Vec<usize>>,
+    asked: Index,
     /// By the sender's model call: the transfers it asked for.
-    sent: HashMap<usize, Vec<usize>>,
+    sent: Index,
 }
 
-/// The places of what has a key, by key, in order.
-fn by_key(keys: impl Iterator<Item = Option<usize>>) -> HashMap<usize, Vec<usize>> {
-    let mut out: HashMap<usize, Vec<usize>> = HashMap::default();
-    for (place, key) in keys.enumerate() {
-        if let Some(key) = key {
-            out.entry(key).or_default().push(place);
-        }
+/// The places of what has a key: key and place, sorted.
+struct Index(Vec<(usize, usize)>);
+
+impl Index {
+    fn new(keys: impl Iterator<Item = Option<usize>>) -> Self {
+        let mut all: Vec<(usize, usize)> =
+            keys.enumerate().filter_map(|(place, key)| Some((key?, place))).collect();
+        all.sort_unstable();
+        Self(all)
     }
-    out
-}
 
-fn of(places: &HashMap<usize, Vec<usize>>, key: usize) -> impl Iterator<Item = usize> + '_ {
-    places.get(&key).into_iter().flatten().copied()
+    fn of(&self, key: usize) -> impl Iterator<Item = usize> + '_ {
+        let from = self.0.partition_point(|(k, _)| *k < key);
+        self.0[from..].iter().take_while(move |(k, _)| *k == key).map(|(_, place)| *place)
+    }
 }
 
 /// A value, or why it cannot be known.
@@ -120,10 +122,10 @@ pub(super) fn task<'a>(
     let before: Vec<Option<i64>> = under.iter().map(|u| u.map(|t| transfers[t].time)).collect();
     let repeats = repeats::find(rules, &calls, &is_tool, &before);
     let at = Places {
-        calls_under: by_key(under.iter().copied()),
-        calls_of: by_key(calls.iter().map(|c| c.run)),
-        asked: by_key(calls.iter().map(|c| c.inference)),
-        sent: by_key(transfers.iter().map(|t| t.sender)),
+        calls_under: Index::new(under.iter().copied()),
+        calls_of: Index::new(calls.iter().map(|c| c.run)),
+        asked: Index::new(calls.iter().map(|c| c.inference)),
+        sent: Index::new(transfers.iter().map(|t| t.sender)),
     };
     let mut t = Task {
         id: identity(&g, task_id),
@@ -250,30 +252,23 @@ impl Task<'_> {
         let redoes: Vec<bool> = (0..self.transfers.len())
             .map(|i| self.calls_under(i).any(|c| self.repeats[c].is_some_and(|r| r.kind == Kind::Redundant)))
             .collect();
-        let roots: Vec<i64> = {
-            let mut first: HashMap<&str, i64> = HashMap::default();
-            for n in &self.g.nodes {
-                let e = first.entry(n.s.trace_id).or_insert(n.start);
-                *e = (*e).min(n.start);
-            }
-            first.into_values().collect()
-        };
+        let roots: Vec<i64> = self.g.traces().into_iter().map(|(_, start)| start).collect();
         let turn_of = |t: i64| roots.iter().filter(|s| **s <= t).count();
         self.bounces = bounces::find(&self.infs, &self.runs, &self.transfers, &redoes, &turn_of);
     }
 
     pub(super) fn calls_under(&self, transfer: usize) -> impl Iterator<Item = usize> + '_ {
-        of(&self.at.calls_under, transfer)
+        self.at.calls_under.of(transfer)
     }
 
     /// The calls that a model call asked for.
     pub(super) fn asked_by(&self, inference: usize) -> impl Iterator<Item = usize> + '_ {
-        of(&self.at.asked, inference)
+        self.at.asked.of(inference)
     }
 
     /// The calls of a run.
     pub(super) fn calls_of(&self, run: usize) -> impl Iterator<Item = usize> + '_ {
-        of(&self.at.calls_of, run)
+        self.at.calls_of.of(run)
     }
 
     /// What the sender put into the transfer (METRICS.md section 1, payload).
@@ -431,7 +426,7 @@ impl Task<'_> {
             return false;
         }
         let Some(turn) = call.inference else { return false };
-        of(&self.at.sent, turn).map(|t| &self.transfers[t]).any(|t| {
+        self.at.sent.of(turn).map(|t| &self.transfers[t]).any(|t| {
             t.outcome == "accepted"
                 && t.call.is_some()
                 && t.to_run.and_then(|r| self.runs.runs[r].inferences.first()).is_some_and(|k| {

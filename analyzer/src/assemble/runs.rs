@@ -2,7 +2,7 @@
 
 use foldhash::HashMap;
 
-use baton_record::names::{is_placeholder_agent, same_name, slug, slug_of, transfer_name};
+use baton_record::names::{is_placeholder_agent, is_slug_of, same_name, slug, slug_of, transfer_name};
 use baton_record::schema::ItemRef;
 use baton_record::span::Role;
 
@@ -227,14 +227,13 @@ impl<'a> Builder<'_, 'a> {
         let activity =
             matches!(node.s.role, Role::Inference) || (node.s.role == Role::Tool && node.s.tool().is_some());
         if let Some(agent) = self.declared[i] {
-            let s = slug(agent);
             let outer = match around {
                 Context::Run(r) => Some(r),
                 Context::Inner(t) => self.inner.get(&t).copied(),
                 _ => None,
             };
             if let Some(r) = outer
-                && self.runs[r].slug.as_deref() == Some(s.as_str())
+                && self.runs[r].slug.as_deref().is_some_and(|s| is_slug_of(s, agent))
                 && !(node.s.role == Role::Agent && self.tool_between(i, self.runs[r].root))
             {
                 self.join(i, r, activity);

@@ -200,7 +200,8 @@ pub struct Contents<'a> {
 impl<'a> Contents<'a> {
     /// Collects what rows hold; all rows of the traces concerned must be among them.
     pub fn of(rows: &[SpanRef<'a>]) -> Self {
-        let mut all: Vec<ContentRef<'a>> = rows.iter().flat_map(SpanRef::contents).collect();
+        let mut all: Vec<ContentRef<'a>> = Vec::with_capacity(rows.len());
+        all.extend(rows.iter().flat_map(SpanRef::contents));
         // Sorted by more than the hash, so that of two spellings the same one is found in whatever order they came.
         all.sort_unstable();
         all.dedup_by_key(|c| c.hash);
