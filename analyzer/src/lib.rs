@@ -3,6 +3,7 @@
 pub mod assemble;
 pub mod tables;
 
+pub mod aside;
 pub mod evaluate;
 pub mod group;
 pub mod measures;

@@ -13,7 +13,6 @@ use datafusion::arrow::datatypes::{DataType, Fields, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
-use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::parquet::arrow::ArrowWriter;
@@ -26,9 +25,10 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, SessionContext};
 use futures::{Stream, StreamExt};
 
+use crate::aside::{Aside, Bucket};
 use crate::assemble::Rules;
 use crate::group;
-use crate::plan::{Aside, AssembleExec, aside_schema, rows_of};
+use crate::plan::{AssembleExec, rows_of};
 use crate::tables;
 
 /// Why a store could not be opened or a question not answered.
@@ -99,6 +99,7 @@ pub struct Session {
     ctx: SessionContext,
     key: PrintKey,
     partitions: usize,
+    memory: usize,
     files: Vec<PathBuf>,
     /// Where the assembled tables are.
     tables: PathBuf,
@@ -132,7 +133,7 @@ impl Session {
             check_layout(f)?;
         }
         let tables = store.join("tables");
-        let s = Self { ctx, key, partitions: limits.partitions, files, tables };
+        let s = Self { ctx, key, partitions: limits.partitions, memory: limits.memory, files, tables };
         s.register_spans().await?;
         let identity = s.identity(config);
         let mark = s.tables.join("identity");
@@ -236,19 +237,49 @@ impl Session {
             return Ok(());
         }
         let rest = tempfile::Builder::new().prefix("aside-").tempdir_in(out).map_err(io(out))?;
-        let aside =
-            (!groups.apart.is_empty()).then(|| Aside { traces: groups.apart, dir: rest.path().to_owned() });
-        let apart = aside.is_some();
+        let buckets = self.bytes(groups.rows)? / (self.memory / BUCKET).max(1) + 1;
+        let aside = (!groups.apart.is_empty())
+            .then(|| Arc::new(Aside::new(groups.apart, rest.path().to_owned(), buckets)));
         let ctx = self.scanning();
         let fields = schema::schema();
         let frame = ctx.read_parquet(self.paths(), ParquetReadOptions::default().schema(&fields)).await?;
-        let plan = AssembleExec::by_trace(frame.create_physical_plan().await?, rules.clone(), aside);
-        write(&plan, &ctx.task_ctx(), out, 0).await?;
-        if apart {
-            let plan = AssembleExec::by_task(self.apart(rest.path()).await?, self.partitions, rules)?;
-            write(&plan, &self.ctx.task_ctx(), out, 1).await?;
+        let plan = AssembleExec::new(frame.create_physical_plan().await?, rules.clone(), aside.clone());
+        let mut work = Work::new();
+        for p in 0..plan.properties().partitioning.partition_count() {
+            work.spawn(write_tables(plan.execute(p, ctx.task_ctx())?, out.to_owned(), format!("0-{p:04}")));
+        }
+        all(work).await?;
+        let Some(aside) = aside else { return Ok(()) };
+        for b in 0..aside.buckets() {
+            let aside = aside.clone();
+            let bucket = tokio::task::spawn_blocking(move || Bucket::read(&aside, b, threads))
+                .await
+                .map_err(|_| Error::Worker)??;
+            let bucket = Arc::new(bucket);
+            let mut work = Work::new();
+            for (n, part) in bucket.parts(threads).into_iter().enumerate() {
+                let rows = futures::stream::iter(bucket.clone().assemble(part, rules.clone()));
+                work.spawn(write_tables(rows, out.to_owned(), format!("1-{b:04}-{n:04}")));
+            }
+            all(work).await?;
         }
         Ok(())
+    }
+
+    /// How many bytes so many rows take, roughly.
+    fn bytes(&self, rows: usize) -> Result<usize> {
+        if rows == 0 {
+            return Ok(0);
+        }
+        let (mut all, mut bytes) = (0usize, 0usize);
+        for path in &self.files {
+            let file = fs::File::open(path).map_err(io(path))?;
+            for g in SerializedFileReader::new(file)?.metadata().row_groups() {
+                all += usize::try_from(g.num_rows()).unwrap_or(0);
+                bytes += usize::try_from(g.total_byte_size()).unwrap_or(0);
+            }
+        }
+        Ok((bytes / all.max(1)).saturating_mul(rows))
     }
 
     /// For reading all files, each from its start to its end by one stream.
@@ -256,14 +287,6 @@ impl Session {
         let mut settings = self.ctx.copied_config();
         settings.options_mut().optimizer.repartition_file_scans = false;
         SessionContext::new_with_config_rt(settings, self.ctx.runtime_env())
-    }
-
-    /// The rows that were set aside.
-    async fn apart(&self, dir: &Path) -> Result<Arc<dyn ExecutionPlan>> {
-        let fields = aside_schema();
-        let from = format!("{}/", dir.display());
-        let rows = self.ctx.read_parquet(from, ParquetReadOptions::default().schema(&fields)).await?;
-        Ok(rows.create_physical_plan().await?)
     }
 
     fn paths(&self) -> Vec<String> {
@@ -329,18 +352,17 @@ fn check_layout(path: &Path) -> Result<()> {
     }
 }
 
-/// Runs an assembly, a file per table and partition.
-async fn write(plan: &AssembleExec, context: &Arc<TaskContext>, out: &Path, pass: usize) -> Result<()> {
-    let mut work = tokio::task::JoinSet::new();
-    for p in 0..plan.properties().partitioning.partition_count() {
-        let stream = plan.execute(p, context.clone())?;
-        work.spawn(write_tables(stream, out.to_owned(), format!("{pass}-{p:04}")));
-    }
+type Work = tokio::task::JoinSet<Result<()>>;
+
+async fn all(mut work: Work) -> Result<()> {
     while let Some(done) = work.join_next().await {
         done.map_err(|_| Error::Worker)??;
     }
     Ok(())
 }
+
+/// Rows that were set aside are held while they are assembled, and take some times the room that they take in files.
+const BUCKET: usize = 8;
 
 /// Rows in one group of a table's file: what is held while it is written.
 const TABLE_ROWS: usize = 128 * 1024;

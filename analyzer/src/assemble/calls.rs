@@ -72,7 +72,7 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
         .copied()
         .filter(|i| g.nodes[*i].s.role == Role::Tool && !g.nodes[*i].duplicate)
         .collect();
-    let mut out: Vec<ToolSpan<'a>> = Vec::new();
+    let mut out: Vec<ToolSpan<'a>> = Vec::with_capacity(nodes.len());
     let mut by_id: HashMap<(&str, &str), usize> = HashMap::default();
     let mut unnamed: Vec<usize> = Vec::new();
     // Those that can still share time with one to come.
@@ -167,7 +167,7 @@ fn absorb<'a>(g: &mut Graph<'a>, kept: &mut ToolSpan<'a>, again: ToolSpan<'a>) {
 
 /// What the models asked for.
 fn requested<'a>(infs: &[Inference<'a>]) -> Vec<Call<'a>> {
-    let mut calls = Vec::new();
+    let mut calls = Vec::with_capacity(infs.len());
     for (k, inf) in infs.iter().enumerate() {
         for (pos, item) in inf.output.iter().flatten().enumerate() {
             if item.kind == ItemKind::Call

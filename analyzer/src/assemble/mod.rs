@@ -86,16 +86,15 @@ impl Rules {
     }
 }
 
-/// Assembles one group of traces: usually one task, more where a trace carries several `baton.task.id`s.
-pub fn assemble(rules: &Rules, rows: &[SpanRef<'_>], out: &mut Tables) {
+/// Assembles one group of traces, of whose rows `contents` is: usually one task, more where a trace carries several `baton.task.id`s.
+pub fn assemble(rules: &Rules, rows: &[SpanRef<'_>], contents: &Contents<'_>, out: &mut Tables) {
     let first = rows.iter().find_map(SpanRef::task_id);
-    let contents = Contents::of(rows);
     if first.is_none() || rows.iter().all(|r| r.task_id().is_none_or(|t| Some(t) == first)) {
-        judge::task(rules, rows, &contents, first, out);
+        judge::task(rules, rows, contents, first, out);
         return;
     }
     for (id, part) in parts(rows) {
-        judge::task(rules, &part, &contents, Some(&id), out);
+        judge::task(rules, &part, contents, Some(&id), out);
     }
 }
 

@@ -78,16 +78,19 @@ macro_rules! read {
         $(read!(@ $name $kind $column);)*
     };
     (@ $name:ident text $column:literal) => {
+        #[inline]
         pub fn $name(&self) -> Option<&'a str> {
             self.columns.string($column, self.row)
         }
     };
     (@ $name:ident long $column:literal) => {
+        #[inline]
         pub fn $name(&self) -> Option<i64> {
             self.columns.long($column, self.row)
         }
     };
     (@ $name:ident names $column:literal) => {
+        #[inline]
         pub fn $name(&self) -> Names<'a> {
             self.columns.names($column, self.row)
         }
@@ -114,14 +117,17 @@ impl<'a> SpanRef<'a> {
         view_policies: names 56,
     }
 
+    #[inline]
     pub fn remote_parent(&self) -> bool {
         self.columns.flag(3, self.row)
     }
 
+    #[inline]
     pub fn scope(&self) -> &'a str {
         self.columns.string(8, self.row).unwrap_or_default()
     }
 
+    #[inline]
     pub fn name(&self) -> &'a str {
         self.columns.string(10, self.row).unwrap_or_default()
     }
@@ -148,6 +154,7 @@ impl<'a> SpanRef<'a> {
         self.columns.payloads.payloads(self.row)
     }
 
+    #[inline]
     pub fn handoff(&self) -> Option<HandoffRef<'a>> {
         let signal = self.columns.string(38, self.row)?;
         Some(HandoffRef { columns: self.columns, row: self.row, signal: Signal::from_name(signal) })
@@ -169,6 +176,7 @@ impl<'a> SpanRef<'a> {
     }
 
     /// What items hold that stand on no earlier row; see [`Contents`].
+    #[inline]
     pub fn contents(&self) -> impl Iterator<Item = ContentRef<'a>> + use<'a> {
         self.columns.contents.contents(self.row)
     }
@@ -255,6 +263,7 @@ impl SpanColumns {
         self.len() == 0
     }
 
+    #[inline]
     fn string(&self, c: usize, row: usize) -> Option<&str> {
         match &self.columns[c] {
             Typed::Text(a) => text(a, row),
@@ -262,6 +271,7 @@ impl SpanColumns {
         }
     }
 
+    #[inline]
     fn long(&self, c: usize, row: usize) -> Option<i64> {
         match &self.columns[c] {
             Typed::Long(a) if a.is_valid(row) => Some(a.value(row)),
@@ -269,6 +279,7 @@ impl SpanColumns {
         }
     }
 
+    #[inline]
     fn time(&self, c: usize, row: usize) -> Option<i64> {
         match &self.columns[c] {
             Typed::Time(a) if a.is_valid(row) => Some(a.value(row)),
@@ -276,10 +287,12 @@ impl SpanColumns {
         }
     }
 
+    #[inline]
     fn flag(&self, c: usize, row: usize) -> bool {
         matches!(&self.columns[c], Typed::Flag(a) if a.value(row))
     }
 
+    #[inline]
     fn list(&self, c: usize, row: usize) -> Option<(&ListArray, std::ops::Range<usize>)> {
         match &self.columns[c] {
             Typed::List(a) => range(a, row).map(|r| (a, r)),
@@ -287,6 +300,7 @@ impl SpanColumns {
         }
     }
 
+    #[inline]
     fn names(&self, c: usize, row: usize) -> Names<'_> {
         match &self.columns[c] {
             Typed::List(a) => Names::of(a, row),
@@ -294,12 +308,19 @@ impl SpanColumns {
         }
     }
 
+    /// The trace of a row.
+    #[inline]
+    pub fn trace_id(&self, row: usize) -> &str {
+        self.string(0, row).unwrap_or_default()
+    }
+
     /// One row.
+    #[inline]
     pub fn span(&self, row: usize) -> SpanRef<'_> {
         SpanRef {
             columns: self,
             row,
-            trace_id: self.string(0, row).unwrap_or_default(),
+            trace_id: self.trace_id(row),
             span_id: self.string(1, row).unwrap_or_default(),
             parent_id: self.string(2, row),
             log: self.string(4, row) == Some("log"),

@@ -54,50 +54,62 @@ pub struct ItemRef<'a> {
 
 #[allow(missing_docs)]
 impl<'a> ItemRef<'a> {
+    #[inline]
     fn at(&self) -> usize {
         self.place as usize
     }
 
+    #[inline]
     pub fn name(&self) -> Option<&'a str> {
         text(&self.columns.name, self.at())
     }
 
+    #[inline]
     pub fn tokens(&self) -> Option<i32> {
         self.columns.tokens.is_valid(self.at()).then(|| self.columns.tokens.value(self.at()))
     }
 
+    #[inline]
     pub fn retold(&self) -> bool {
         self.columns.retold.value(self.at())
     }
 
+    #[inline]
     pub fn asks(&self) -> bool {
         self.columns.asks.value(self.at())
     }
 
+    #[inline]
     pub fn cut(&self) -> bool {
         self.columns.cut.value(self.at())
     }
 
+    #[inline]
     pub fn error(&self) -> Option<bool> {
         self.columns.error.is_valid(self.at()).then(|| self.columns.error.value(self.at()))
     }
 
+    #[inline]
     pub fn args_digest(&self) -> Option<&'a str> {
         text(&self.columns.args_digest, self.at())
     }
 
+    #[inline]
     pub fn sole(&self) -> Option<i64> {
         long(&self.columns.sole, self.at())
     }
 
+    #[inline]
     pub fn shingles(&self) -> &'a [u8] {
         self.content.map_or_else(|| bytes(&self.columns.shingles, self.at()), |c| c.shingles)
     }
 
+    #[inline]
     pub fn idents(&self) -> &'a [u8] {
         self.content.map_or_else(|| bytes(&self.columns.idents, self.at()), |c| c.idents)
     }
 
+    #[inline]
     pub fn text(&self) -> Option<&'a str> {
         self.content.map_or_else(|| text(&self.columns.text, self.at()), |c| c.text)
     }
@@ -132,6 +144,7 @@ impl ItemColumns {
         range(&self.list, row).map(|r| r.map(|i| self.item(i, contents)).collect())
     }
 
+    #[inline]
     fn item<'a>(&'a self, i: usize, contents: &'a Contents<'a>) -> ItemRef<'a> {
         let kind = ItemKind::from_name(self.kind.value(i));
         let hash = long(&self.hash, i);
@@ -180,6 +193,7 @@ impl ContentColumns {
         })
     }
 
+    #[inline]
     pub(super) fn contents(&self, row: usize) -> impl Iterator<Item = ContentRef<'_>> {
         range(&self.list, row).unwrap_or_default().map(|i| ContentRef {
             hash: self.hash.value(i),
@@ -199,15 +213,23 @@ pub struct Contents<'a> {
 
 impl<'a> Contents<'a> {
     /// Collects what rows hold; all rows of the traces concerned must be among them.
+    #[inline]
     pub fn of(rows: &[SpanRef<'a>]) -> Self {
-        let mut all: Vec<ContentRef<'a>> = Vec::with_capacity(rows.len());
-        all.extend(rows.iter().flat_map(SpanRef::contents));
-        // Sorted by more than the hash, so that of two spellings the same one is found in whatever order they came.
-        all.sort_unstable();
-        all.dedup_by_key(|c| c.hash);
-        Self { all }
+        let mut out = Self::default();
+        out.collect(rows);
+        out
     }
 
+    /// [`Self::of`] other rows.
+    pub fn collect(&mut self, rows: &[SpanRef<'a>]) {
+        self.all.clear();
+        self.all.extend(rows.iter().flat_map(SpanRef::contents));
+        // Sorted by more than the hash, so that of two spellings the same one is found in whatever order they came.
+        self.all.sort_unstable();
+        self.all.dedup_by_key(|c| c.hash);
+    }
+
+    #[inline]
     fn get(&self, hash: i64) -> Option<&ContentRef<'a>> {
         self.all.binary_search_by_key(&hash, |c| c.hash).ok().map(|k| &self.all[k])
     }
@@ -218,6 +240,7 @@ impl<'a> Contents<'a> {
     }
 
     /// True where there are none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -264,6 +287,7 @@ pub struct PayloadRef<'a> {
 
 #[allow(missing_docs)]
 impl<'a> PayloadRef<'a> {
+    #[inline]
     fn at(&self) -> usize {
         self.place as usize
     }
@@ -272,6 +296,7 @@ impl<'a> PayloadRef<'a> {
         text(&self.columns.call_id, self.at())
     }
 
+    #[inline]
     pub fn fields(&self) -> u32 {
         self.columns.fields.value(self.at()).cast_unsigned()
     }
@@ -280,6 +305,7 @@ impl<'a> PayloadRef<'a> {
         Names::of(&self.columns.aliases, self.at())
     }
 
+    #[inline]
     pub fn targets(&self) -> Names<'a> {
         Names::of(&self.columns.targets, self.at())
     }
@@ -301,6 +327,7 @@ impl<'a> PayloadRef<'a> {
         Names::of(&self.columns.artifacts, self.at())
     }
 
+    #[inline]
     pub fn goal(&self) -> Option<i64> {
         long(&self.columns.goal, self.at())
     }
@@ -313,6 +340,7 @@ impl<'a> PayloadRef<'a> {
         bytes(&self.columns.steps, self.at())
     }
 
+    #[inline]
     pub fn tokens(&self) -> Option<i32> {
         self.columns.tokens.is_valid(self.at()).then(|| self.columns.tokens.value(self.at()))
     }
@@ -321,14 +349,17 @@ impl<'a> PayloadRef<'a> {
         bytes(&self.columns.texts, self.at())
     }
 
+    #[inline]
     pub fn shingles(&self) -> &'a [u8] {
         bytes(&self.columns.shingles, self.at())
     }
 
+    #[inline]
     pub fn idents(&self) -> &'a [u8] {
         bytes(&self.columns.idents, self.at())
     }
 
+    #[inline]
     pub fn text(&self) -> Option<&'a str> {
         text(&self.columns.text, self.at())
     }
@@ -398,38 +429,45 @@ pub struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
+    #[inline]
     pub(super) fn of(list: &'a ListArray, row: usize) -> Self {
         let r = range(list, row).unwrap_or_default();
         Self { values: list.values().as_string_view_opt(), from: r.start, to: r.end }
     }
 
     /// The names.
+    #[inline]
     pub fn iter(self) -> impl Iterator<Item = &'a str> + Clone {
         (self.from..self.to).filter_map(move |i| self.values.map(|v| v.value(i)))
     }
 
     /// True where there are none.
+    #[inline]
     pub fn is_empty(self) -> bool {
         self.from == self.to
     }
 
     /// Whether a name is among them.
+    #[inline]
     pub fn contains(self, name: &str) -> bool {
         self.iter().any(|n| n == name)
     }
 }
 
 /// The `u32`s of a packed column.
+#[inline]
 pub fn unpack_u32(bytes: &[u8]) -> impl ExactSizeIterator<Item = u32> + Clone + '_ {
     bytes.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]))
 }
 
 /// The `u64`s of a packed column.
+#[inline]
 pub fn unpack_u64(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(8).map(|c| u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
 }
 
 /// Whether a sorted packed column holds a `u32`.
+#[inline]
 pub fn packed_holds(bytes: &[u8], x: u32) -> bool {
     let chunks = bytes.as_chunks::<4>().0;
     chunks.binary_search_by_key(&x, |c| u32::from_le_bytes(*c)).is_ok()
@@ -444,19 +482,23 @@ fn child<T: Array + Clone + 'static>(s: &StructArray, name: &str) -> Result<T, A
         .ok_or_else(|| ArrowError::SchemaError(format!("spans: column {name} has type {}", c.data_type())))
 }
 
+#[inline]
 pub(super) fn range(list: &ListArray, row: usize) -> Option<Range<usize>> {
     let o = list.value_offsets();
     list.is_valid(row).then(|| o[row] as usize..o[row + 1] as usize)
 }
 
+#[inline]
 pub(super) fn text(a: &StringViewArray, i: usize) -> Option<&str> {
     a.is_valid(i).then(|| a.value(i))
 }
 
+#[inline]
 fn long(a: &Int64Array, i: usize) -> Option<i64> {
     a.is_valid(i).then(|| a.value(i))
 }
 
+#[inline]
 fn bytes(a: &BinaryViewArray, i: usize) -> &[u8] {
     if a.is_valid(i) { a.value(i) } else { &[] }
 }
