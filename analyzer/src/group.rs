@@ -33,11 +33,6 @@ fn name_key(name: &str) -> u128 {
     h.finish128().as_u128()
 }
 
-/// The text of a trace id.
-pub fn trace_text(key: u128) -> String {
-    format!("{key:032x}")
-}
-
 /// What decides about a trace. Times first, so that the earliest wins; what follows only decides between equal times, in
 /// whatever order the rows come.
 #[derive(Debug, Clone, Default)]
@@ -51,6 +46,7 @@ struct Trace {
     shows_more: bool,
     inferences: bool,
     files: u32,
+    rows: usize,
 }
 
 fn earliest<T: Ord + Copy>(slot: &mut Option<T>, new: T) {
@@ -69,6 +65,7 @@ impl Trace {
         self.shows_more |= other.shows_more;
         self.inferences |= other.inferences;
         self.files += other.files;
+        self.rows += other.rows;
     }
 
     /// The conversation of the root. Where the root is no agent's (a web server's span), that of the first span that has
@@ -92,6 +89,8 @@ pub struct Groups {
     /// Traces that cannot be assembled file by file, of several files or of one task with another trace, each with the key of
     /// its task: its smallest trace.
     pub apart: HashMap<u128, u128>,
+    /// The number of their rows.
+    pub rows: usize,
 }
 
 /// Reads what decides of all files, on `threads` threads.
@@ -111,7 +110,8 @@ pub fn groups(files: &[PathBuf], threads: usize) -> Result<Groups> {
     Ok(join(traces, &doubles))
 }
 
-fn in_parallel<T: Send>(
+/// What a function gives for each file, on `threads` threads.
+pub(crate) fn in_parallel<T: Send>(
     files: &[PathBuf],
     threads: usize,
     f: impl Fn(&Path) -> Result<T> + Sync,
@@ -170,6 +170,7 @@ fn traces_of(path: &Path) -> Result<Vec<(u128, Trace)>> {
                 out.push((trace_key(id), Trace { files: 1, ..Trace::default() }));
             }
             let Some((_, t)) = out.last_mut() else { continue };
+            t.rows += 1;
             if record.value(i) != "span" {
                 continue;
             }
@@ -312,6 +313,7 @@ fn join(traces: HashMap<u128, Trace>, doubles: &[(u128, u128)]) -> Groups {
     for id in traces.iter().filter(|(_, t)| t.files > 1).map(|(id, _)| *id) {
         out.apart.entry(id).or_insert(id);
     }
+    out.rows = out.apart.keys().filter_map(|id| traces.get(id)).map(|t| t.rows).sum();
     out
 }
 

@@ -3,6 +3,7 @@
 pub mod assemble;
 pub mod tables;
 
+pub mod aside;
 pub mod evaluate;
 pub mod files;
 pub mod group;

@@ -1,103 +1,44 @@
-//! Assembly as an operator of a DataFusion plan.
+//! Assembly as an operator of a DataFusion plan: over a scan of files, each of which is sorted by trace.
 //!
-//! ```text
-//! scan of files, each sorted by trace                              -> AssembleExec by `trace_id`, sets others aside
-//! rows set aside, with `task_key` -> hash partition -> sort by task -> AssembleExec by `task_key`
-//! ```
-//!
-//! Nearly every task is one trace in one file: it is assembled as the file is read. Only rows of tasks of several files or traces
-//! are set aside, in files, and then partitioned and sorted. The operator needs the rows of one key together and holds the rows of one task at a time. It gives
-//! batches of one row whose columns are the lists of rows of each table, in the order of [`tables::all`]: no row
-//! is copied when they are taken apart.
+//! Nearly every task is one trace in one file: it is assembled as the file is read. Only rows of tasks of several files or
+//! traces are set aside ([`crate::aside`]). The operator needs the rows of one trace together and holds the batches that the
+//! trace under way stands in. It gives batches of one row whose columns are the lists of rows of each table, in the order of
+//! [`tables::all`]: no row is copied when they are taken apart.
 
-use foldhash::HashMap;
 use std::fmt;
-use std::fs::File;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use baton_record::schema::{SpanColumns, SpanRef};
-use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, ListArray, RecordBatch, StringViewArray, StringViewBuilder,
-    StructArray,
-};
+use baton_record::schema::{Contents, SpanColumns, SpanRef};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch, StructArray};
 use datafusion::arrow::buffer::OffsetBuffer;
-use datafusion::arrow::compute::{concat_batches, filter_record_batch};
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::parquet::arrow::ArrowWriter;
-use datafusion::parquet::basic::Compression;
-use datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties};
-use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{
     Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
 };
-use datafusion::physical_plan::expressions::Column;
-use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties,
-    InputDistributionRequirements, Partitioning, PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
 use futures::StreamExt;
 
+use crate::aside::{Aside, Writer};
 use crate::assemble::{Rules, assemble};
-use crate::group::{trace_key, trace_text};
 use crate::tables::{self, Tables};
-
-/// The column that groups rows of one task.
-pub const TASK_KEY: &str = "task_key";
 
 /// Rows of output held before they are given on.
 const FLUSH: usize = 16 * 1024;
-
-/// Traces whose rows are not assembled but written to files, one per partition.
-#[derive(Debug)]
-pub struct Aside {
-    /// The traces, each with the key of its task.
-    pub traces: HashMap<u128, u128>,
-    /// Where their rows go: `<partition>.parquet`, in the layout of [`aside_schema`].
-    pub dir: PathBuf,
-}
-
-/// The layout of rows set aside: that of `spans/`, and [`TASK_KEY`].
-pub fn aside_schema() -> SchemaRef {
-    let mut fields: Vec<FieldRef> = baton_record::schema::schema().fields().iter().cloned().collect();
-    fields.push(Arc::new(Field::new(TASK_KEY, DataType::Utf8View, false)));
-    Arc::new(Schema::new(fields))
-}
-
-impl Aside {
-    fn writer(&self, partition: usize) -> Result<ArrowWriter<File>> {
-        let file = File::create(self.dir.join(format!("{partition:04}.parquet")))?;
-        // Read once, soon: not worth the time of strong compression.
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::LZ4_RAW)
-            .set_statistics_enabled(EnabledStatistics::None)
-            .set_max_row_group_row_count(Some(ASIDE_ROWS))
-            .build();
-        Ok(ArrowWriter::try_new(file, aside_schema(), Some(properties))?)
-    }
-}
-
-/// Rows in one group of a file of rows set aside: a part of them is held while it is written.
-const ASIDE_ROWS: usize = 32 * 1024;
 
 /// The operator.
 #[derive(Debug)]
 pub struct AssembleExec {
     input: Arc<dyn ExecutionPlan>,
     rules: Arc<Rules>,
-    /// The column whose equal values are one task.
-    key: &'static str,
     aside: Option<Arc<Aside>>,
-    /// Recordings of spans beyond the first of each, in what was read so far.
-    doubled: Arc<AtomicU64>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
 }
@@ -113,12 +54,8 @@ fn output_schema() -> SchemaRef {
 }
 
 impl AssembleExec {
-    fn new(
-        input: Arc<dyn ExecutionPlan>,
-        rules: Arc<Rules>,
-        key: &'static str,
-        aside: Option<Arc<Aside>>,
-    ) -> Self {
+    /// Over a scan in which the rows of a trace stand together: every trace is a task, except those to be set aside.
+    pub fn new(input: Arc<dyn ExecutionPlan>, rules: Arc<Rules>, aside: Option<Arc<Aside>>) -> Self {
         let schema = output_schema();
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema.clone()),
@@ -126,34 +63,7 @@ impl AssembleExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Self { input, rules, key, aside, doubled: Arc::default(), schema, properties: Arc::new(properties) }
-    }
-
-    /// Recordings of spans beyond the first of each, once all streams are read to their end.
-    pub fn doubled(&self) -> u64 {
-        self.doubled.load(Ordering::Relaxed)
-    }
-
-    /// Over a scan in which the rows of a trace stand together: every trace is a task, except those to be set aside.
-    pub fn by_trace(input: Arc<dyn ExecutionPlan>, rules: Arc<Rules>, aside: Option<Aside>) -> Self {
-        Self::new(input, rules, "trace_id", aside.map(Arc::new))
-    }
-
-    /// Over rows with a column [`TASK_KEY`] in any order: puts partitioning and sorting in front.
-    ///
-    /// # Errors
-    /// Where the input has no such column.
-    pub fn by_task(input: Arc<dyn ExecutionPlan>, partitions: usize, rules: Arc<Rules>) -> Result<Self> {
-        let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new_with_schema(TASK_KEY, &input.schema())?);
-        let parted: Arc<dyn ExecutionPlan> = Arc::new(RepartitionExec::try_new(
-            input,
-            Partitioning::Hash(vec![key.clone()], partitions.max(1)),
-        )?);
-        let Some(ordering) = LexOrdering::new([PhysicalSortExpr::new_default(key)]) else {
-            return Err(DataFusionError::Internal("no ordering".to_owned()));
-        };
-        let sorted = SortExec::new(ordering, parted).with_preserve_partitioning(true);
-        Ok(Self::new(Arc::new(sorted), rules, TASK_KEY, None))
+        Self { input, rules, aside, schema, properties: Arc::new(properties) }
     }
 }
 
@@ -176,17 +86,6 @@ impl ExecutionPlan for AssembleExec {
         &self.properties
     }
 
-    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
-        // Of a scan by trace each file is read by one stream, which no expression can say.
-        let need = if self.key == TASK_KEY {
-            let key = Column::new_with_schema(TASK_KEY, &self.input.schema());
-            key.map_or(Distribution::SinglePartition, |k| Distribution::KeyPartitioned(vec![Arc::new(k)]))
-        } else {
-            Distribution::UnspecifiedDistribution
-        };
-        InputDistributionRequirements::new(vec![need])
-    }
-
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         vec![&self.input]
     }
@@ -206,9 +105,7 @@ impl ExecutionPlan for AssembleExec {
         let child = children
             .pop()
             .ok_or_else(|| DataFusionError::Internal("AssembleExec has one child".to_owned()))?;
-        let mut new = Self::new(child, self.rules.clone(), self.key, self.aside.clone());
-        new.doubled = self.doubled.clone();
-        Ok(Arc::new(new))
+        Ok(Arc::new(Self::new(child, self.rules.clone(), self.aside.clone())))
     }
 
     fn with_new_children(
@@ -222,15 +119,9 @@ impl ExecutionPlan for AssembleExec {
         let input = self.input.execute(partition, context)?;
         let state = State {
             input,
-            rules: self.rules.clone(),
-            key: self.key,
-            partition,
-            aside: self.aside.clone(),
-            doubled: self.doubled.clone(),
-            writer: None,
-            schema: self.schema.clone(),
+            aside: self.aside.clone().map(|a| Writer::new(a, partition)),
             pending: Vec::new(),
-            tables: Tables::default(),
+            assembler: Assembler::new(self.rules.clone()),
             done: false,
         };
         let stream = futures::stream::unfold(state, |mut s| async move {
@@ -249,16 +140,10 @@ impl ExecutionPlan for AssembleExec {
 
 struct State {
     input: SendableRecordBatchStream,
-    rules: Arc<Rules>,
-    key: &'static str,
-    partition: usize,
-    aside: Option<Arc<Aside>>,
-    doubled: Arc<AtomicU64>,
-    writer: Option<ArrowWriter<File>>,
-    schema: SchemaRef,
-    /// Rows of the task that is not complete yet.
-    pending: Vec<RecordBatch>,
-    tables: Tables,
+    aside: Option<Writer>,
+    /// Rows of the trace that is not complete yet.
+    pending: Vec<(SpanColumns, Range<usize>)>,
+    assembler: Assembler,
     done: bool,
 }
 
@@ -266,95 +151,108 @@ impl State {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         while !self.done {
             match self.input.next().await {
-                Some(batch) => self.take(batch?)?,
+                Some(batch) => self.take(&batch?)?,
                 None => {
                     self.done = true;
-                    self.complete()?;
-                    self.doubled.fetch_add(self.tables.doubled, Ordering::Relaxed);
-                    if let Some(w) = self.writer.take() {
+                    self.complete();
+                    if let Some(w) = self.aside.take() {
                         w.close()?;
                     }
-                    return if self.tables.is_empty() { Ok(None) } else { self.flush().map(Some) };
+                    return self.assembler.flush();
                 }
             }
-            if self.tables.len() >= FLUSH {
-                return self.flush().map(Some);
+            if self.assembler.is_full() {
+                return self.assembler.flush();
             }
         }
         Ok(None)
     }
 
-    /// Cuts a batch at the borders of tasks.
-    fn take(&mut self, batch: RecordBatch) -> Result<()> {
-        if batch.num_rows() == 0 {
+    /// Cuts a batch at the borders of traces.
+    fn take(&mut self, batch: &RecordBatch) -> Result<()> {
+        let columns = SpanColumns::new(batch)?;
+        let n = columns.len();
+        if n == 0 {
             return Ok(());
         }
-        let keys = keys(&batch, self.key)?;
-        let n = batch.num_rows();
-        let mut from = 0;
-        // Does the first task of the batch go on from the one before?
-        if let Some(last) = self.pending.last() {
-            let before = self::keys(last, self.key)?;
-            if before.value(before.len() - 1) != keys.value(0) {
-                self.complete()?;
-            }
+        // Does the first trace of the batch go on from the one before?
+        if self.pending.last().is_some_and(|(c, r)| c.trace_id(r.start) != columns.trace_id(0)) {
+            self.complete();
         }
-        let cols = SpanColumns::new(&batch)?;
         let mut apart = Vec::new();
+        let (mut rows, mut contents): (Vec<SpanRef<'_>>, Contents<'_>) = Default::default();
+        let mut from = 0;
+        let mut rest = 0..0;
         for i in 1..=n {
-            if i < n && keys.value(i) == keys.value(from) {
+            if i < n && columns.trace_id(i) == columns.trace_id(from) {
                 continue;
             }
-            if let Some(key) = self.aside.as_ref().and_then(|a| a.traces.get(&trace_key(keys.value(from)))) {
-                apart.push((from..i, *key));
-                from = i;
-                continue;
-            }
-            if i == n {
-                self.pending.push(batch.slice(from, n - from));
-            } else if !self.pending.is_empty() {
-                self.pending.push(batch.slice(0, i));
-                self.complete()?;
+            if let Some(task) = self.aside.as_ref().and_then(|w| w.aside().task(columns.trace_id(from))) {
+                apart.push((from..i, task));
+            } else if i == n {
+                rest = from..n;
             } else {
-                let rows: Vec<SpanRef<'_>> = (from..i).map(|r| cols.span(r)).collect();
-                assemble(&self.rules, rows, &mut self.tables);
+                rows.clear();
+                rows.extend((from..i).map(|row| columns.span(row)));
+                if self.pending.is_empty() {
+                    self.assembler.add(&rows, &mut contents);
+                } else {
+                    self.assembler.add(&joined(&self.pending, &rows), &mut Contents::default());
+                    self.pending.clear();
+                }
             }
             from = i;
         }
-        if apart.is_empty() { Ok(()) } else { self.set_aside(&batch, &apart) }
-    }
-
-    /// Writes the rows of some traces to this partition's file, all of a batch at once.
-    fn set_aside(&mut self, batch: &RecordBatch, traces: &[(Range<usize>, u128)]) -> Result<()> {
-        let Some(aside) = &self.aside else { return Ok(()) };
-        let w = match &mut self.writer {
-            Some(w) => w,
-            none => none.insert(aside.writer(self.partition)?),
-        };
-        let mut picked = vec![false; batch.num_rows()];
-        let mut keys = StringViewBuilder::new();
-        for (rows, key) in traces {
-            picked[rows.clone()].fill(true);
-            let key = trace_text(*key);
-            rows.clone().for_each(|_| keys.append_value(&key));
+        if let Some(w) = self.aside.as_mut().filter(|_| !apart.is_empty()) {
+            w.write(batch, &apart)?;
         }
-        let rows = filter_record_batch(batch, &BooleanArray::from(picked))?;
-        let mut columns = rows.columns().to_vec();
-        columns.push(Arc::new(keys.finish()));
-        Ok(w.write(&RecordBatch::try_new(aside_schema(), columns)?)?)
-    }
-
-    fn complete(&mut self) -> Result<()> {
-        let parts = std::mem::take(&mut self.pending);
-        let Some(first) = parts.first() else { return Ok(()) };
-        let batch = if parts.len() == 1 { first.clone() } else { concat_batches(&first.schema(), &parts)? };
-        let cols = SpanColumns::new(&batch)?;
-        let rows: Vec<SpanRef<'_>> = (0..cols.len()).map(|r| cols.span(r)).collect();
-        assemble(&self.rules, rows, &mut self.tables);
+        if !rest.is_empty() {
+            self.pending.push((columns, rest));
+        }
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<RecordBatch> {
+    fn complete(&mut self) {
+        if !self.pending.is_empty() {
+            self.assembler.add(&joined(&self.pending, &[]), &mut Contents::default());
+            self.pending.clear();
+        }
+    }
+}
+
+fn joined<'a>(pending: &'a [(SpanColumns, Range<usize>)], more: &[SpanRef<'a>]) -> Vec<SpanRef<'a>> {
+    let first = pending.iter().flat_map(|(c, rows)| rows.clone().map(|row| c.span(row)));
+    first.chain(more.iter().copied()).collect()
+}
+
+/// Tables under construction.
+pub(crate) struct Assembler {
+    rules: Arc<Rules>,
+    tables: Tables,
+    schema: SchemaRef,
+}
+
+impl Assembler {
+    pub(crate) fn new(rules: Arc<Rules>) -> Self {
+        Self { rules, tables: Tables::default(), schema: output_schema() }
+    }
+
+    /// Assembles the rows of one task; `contents` serves to allocate less for many.
+    pub(crate) fn add<'a>(&mut self, rows: &[SpanRef<'a>], contents: &mut Contents<'a>) {
+        contents.collect(rows);
+        assemble(&self.rules, rows, contents, &mut self.tables);
+    }
+
+    /// True where so much is held that it should be given on.
+    pub(crate) fn is_full(&self) -> bool {
+        self.tables.len() >= FLUSH
+    }
+
+    /// The rows so far, which are then no longer held; `None` where there are none.
+    pub(crate) fn flush(&mut self) -> Result<Option<RecordBatch>> {
+        if self.tables.is_empty() {
+            return Ok(None);
+        }
         let columns: Vec<ArrayRef> = self
             .tables
             .finish()?
@@ -370,14 +268,8 @@ impl State {
                 )) as ArrayRef
             })
             .collect();
-        Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
+        Ok(Some(RecordBatch::try_new(self.schema.clone(), columns)?))
     }
-}
-
-fn keys(batch: &RecordBatch, key: &str) -> Result<StringViewArray> {
-    let c = batch.column_by_name(key).ok_or_else(|| DataFusionError::Internal(format!("no column {key}")))?;
-    let c = datafusion::arrow::compute::cast(c, &DataType::Utf8View)?;
-    Ok(c.as_string_view().clone())
 }
 
 /// Takes a batch of [`AssembleExec`] apart: the rows of each table, in the order of [`tables::all`].

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use baton_record::canonical::sha256_hex;
 use baton_record::config::Config;
@@ -13,21 +14,23 @@ use datafusion::arrow::datatypes::{DataType, Fields, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
-use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::basic::Compression;
 use datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties};
+use datafusion::parquet::file::reader::FileReader;
+use datafusion::parquet::file::serialized_reader::SerializedFileReader;
 use datafusion::parquet::schema::types::ColumnPath;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, SessionContext};
 use futures::{Stream, StreamExt};
 
+use crate::aside::{Aside, Bucket};
 use crate::assemble::Rules;
 use crate::files;
 use crate::group;
-use crate::plan::{Aside, AssembleExec, aside_schema, rows_of};
+use crate::plan::{AssembleExec, rows_of};
 use crate::tables;
 
 /// Why a store could not be opened or a question not answered.
@@ -106,6 +109,7 @@ pub struct Session {
     ctx: SessionContext,
     key: PrintKey,
     partitions: usize,
+    memory: usize,
     files: Vec<PathBuf>,
     /// Where the assembled tables are.
     tables: PathBuf,
@@ -134,7 +138,7 @@ impl Session {
         let key = read_key(store)?;
         let files = files::live(&spans)?;
         let tables = store.join("tables");
-        let s = Self { ctx, key, partitions: limits.partitions, files, tables };
+        let s = Self { ctx, key, partitions: limits.partitions, memory: limits.memory, files, tables };
         let identity = s.identity(config);
         let mark = s.tables.join("identity");
         if fs::read_to_string(&mark).ok().as_deref() != Some(identity.as_str()) {
@@ -161,7 +165,10 @@ impl Session {
     /// Assembles into a folder beside the tables and puts it in their place when it is whole.
     async fn build(&self, store: &Path, config: &Config, identity: &str) -> Result<()> {
         let fresh = tempfile::Builder::new().prefix(".tables-").tempdir_in(store).map_err(io(store))?;
-        self.assemble(config, fresh.path()).await?;
+        let rules = Arc::new(Rules::new(config, self.key));
+        self.assemble(rules.clone(), fresh.path()).await?;
+        let mark = fresh.path().join(DOUBLED);
+        fs::write(&mark, rules.doubled.load(Ordering::Relaxed).to_string()).map_err(io(&mark))?;
         let mark = fresh.path().join("identity");
         fs::write(&mark, identity).map_err(io(&mark))?;
         let old = tempfile::Builder::new().prefix(".tables-").tempdir_in(store).map_err(io(store))?;
@@ -235,34 +242,60 @@ impl Session {
         Ok(())
     }
 
-    async fn assemble(&self, config: &Config, out: &Path) -> Result<()> {
+    async fn assemble(&self, rules: Arc<Rules>, out: &Path) -> Result<()> {
         let (files, threads) = (self.files.clone(), self.partitions);
         let groups = tokio::task::spawn_blocking(move || group::groups(&files, threads))
             .await
             .map_err(|_| Error::Worker)??;
-        let rules = Arc::new(Rules::new(config, self.key));
         // Also without rows: every table then has a file.
         write_tables(futures::stream::empty().boxed(), out.to_owned(), "empty".to_owned()).await?;
         if self.files.is_empty() {
             return Ok(());
         }
         let rest = tempfile::Builder::new().prefix("aside-").tempdir_in(out).map_err(io(out))?;
-        let aside =
-            (!groups.apart.is_empty()).then(|| Aside { traces: groups.apart, dir: rest.path().to_owned() });
-        let apart = aside.is_some();
+        let buckets = self.bytes(groups.rows)? / (self.memory / BUCKET).max(1) + 1;
+        let aside = (!groups.apart.is_empty())
+            .then(|| Arc::new(Aside::new(groups.apart, rest.path().to_owned(), buckets)));
         let ctx = self.scanning();
         let fields = schema::schema();
         let frame = ctx.read_parquet(self.paths(), ParquetReadOptions::default().schema(&fields)).await?;
-        let plan = AssembleExec::by_trace(frame.create_physical_plan().await?, rules.clone(), aside);
-        write(&plan, &ctx.task_ctx(), out, 0).await?;
-        let mut doubled = plan.doubled();
-        if apart {
-            let plan = AssembleExec::by_task(self.apart(rest.path()).await?, self.partitions, rules)?;
-            write(&plan, &self.ctx.task_ctx(), out, 1).await?;
-            doubled += plan.doubled();
+        let plan = AssembleExec::new(frame.create_physical_plan().await?, rules.clone(), aside.clone());
+        let mut work = Work::new();
+        for p in 0..plan.properties().partitioning.partition_count() {
+            work.spawn(write_tables(plan.execute(p, ctx.task_ctx())?, out.to_owned(), format!("0-{p:04}")));
         }
-        let mark = out.join(DOUBLED);
-        fs::write(&mark, doubled.to_string()).map_err(io(&mark))
+        all(work).await?;
+        let Some(aside) = aside else { return Ok(()) };
+        for b in 0..aside.buckets() {
+            let aside = aside.clone();
+            let bucket = tokio::task::spawn_blocking(move || Bucket::read(&aside, b, threads))
+                .await
+                .map_err(|_| Error::Worker)??;
+            let bucket = Arc::new(bucket);
+            let mut work = Work::new();
+            for (n, part) in bucket.parts(threads).into_iter().enumerate() {
+                let rows = futures::stream::iter(bucket.clone().assemble(part, rules.clone()));
+                work.spawn(write_tables(rows, out.to_owned(), format!("1-{b:04}-{n:04}")));
+            }
+            all(work).await?;
+        }
+        Ok(())
+    }
+
+    /// How many bytes so many rows take, roughly.
+    fn bytes(&self, rows: usize) -> Result<usize> {
+        if rows == 0 {
+            return Ok(0);
+        }
+        let (mut all, mut bytes) = (0usize, 0usize);
+        for path in &self.files {
+            let file = fs::File::open(path).map_err(io(path))?;
+            for g in SerializedFileReader::new(file)?.metadata().row_groups() {
+                all += usize::try_from(g.num_rows()).unwrap_or(0);
+                bytes += usize::try_from(g.total_byte_size()).unwrap_or(0);
+            }
+        }
+        Ok((bytes / all.max(1)).saturating_mul(rows))
     }
 
     /// For reading all files, each from its start to its end by one stream.
@@ -270,14 +303,6 @@ impl Session {
         let mut settings = self.ctx.copied_config();
         settings.options_mut().optimizer.repartition_file_scans = false;
         SessionContext::new_with_config_rt(settings, self.ctx.runtime_env())
-    }
-
-    /// The rows that were set aside.
-    async fn apart(&self, dir: &Path) -> Result<Arc<dyn ExecutionPlan>> {
-        let fields = aside_schema();
-        let from = format!("{}/", dir.display());
-        let rows = self.ctx.read_parquet(from, ParquetReadOptions::default().schema(&fields)).await?;
-        Ok(rows.create_physical_plan().await?)
     }
 
     fn paths(&self) -> Vec<String> {
@@ -316,18 +341,17 @@ fn read_key(store: &Path) -> Result<PrintKey> {
     }
 }
 
-/// Runs an assembly, a file per table and partition.
-async fn write(plan: &AssembleExec, context: &Arc<TaskContext>, out: &Path, pass: usize) -> Result<()> {
-    let mut work = tokio::task::JoinSet::new();
-    for p in 0..plan.properties().partitioning.partition_count() {
-        let stream = plan.execute(p, context.clone())?;
-        work.spawn(write_tables(stream, out.to_owned(), format!("{pass}-{p:04}")));
-    }
+type Work = tokio::task::JoinSet<Result<()>>;
+
+async fn all(mut work: Work) -> Result<()> {
     while let Some(done) = work.join_next().await {
         done.map_err(|_| Error::Worker)??;
     }
     Ok(())
 }
+
+/// Rows that were set aside are held while they are assembled, and take some times the room that they take in files.
+const BUCKET: usize = 8;
 
 /// Rows in one group of a table's file: what is held while it is written.
 const TABLE_ROWS: usize = 128 * 1024;
@@ -349,7 +373,11 @@ fn properties(fields: &Fields) -> WriterProperties {
         // A dictionary of what differs in every row, or of numbers, takes time for little.
         let text = matches!(f.data_type(), DataType::Utf8View | DataType::List(_));
         if !text || tables::DISTINCT.contains(&f.name().as_str()) {
-            p = p.set_column_dictionary_enabled(column, false);
+            p = p.set_column_dictionary_enabled(column.clone(), false);
+        }
+        // Hashes do not compress.
+        if tables::HASHES.contains(&f.name().as_str()) {
+            p = p.set_column_compression(column, Compression::UNCOMPRESSED);
         }
     }
     p.build()

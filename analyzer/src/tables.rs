@@ -370,8 +370,6 @@ pub struct Tables {
     pub leaks: Leaks,
     /// Findings.
     pub findings: Findings,
-    /// Recordings of spans beyond the first of each; never set back.
-    pub doubled: u64,
 }
 
 /// Text columns whose values differ from row to row.
@@ -390,6 +388,19 @@ pub const DISTINCT: [&str; 15] = [
     "run_id",
     "sender_inference_id",
     "sender_run_id",
+    "span_id",
+];
+
+/// Those of them that are hashes.
+pub const HASHES: [&str; 9] = [
+    "args_digest",
+    "call",
+    "handoff_id",
+    "inference_id",
+    "receiver_inference_id",
+    "repeats",
+    "run_id",
+    "sender_inference_id",
     "span_id",
 ];
 
@@ -418,7 +429,6 @@ impl Default for Tables {
             handoff_constraints: HandoffConstraints::new(),
             leaks: Leaks::new(),
             findings: Findings::new(),
-            doubled: 0,
         }
     }
 }

@@ -14,13 +14,13 @@ pub fn slug(name: &str) -> String {
 
 /// [`slug`] without a copy where the name is one already, as the names of most tools are.
 pub fn slug_of(name: &str) -> Cow<'_, str> {
-    let b = name.as_bytes();
-    let plain = |i: usize| match b[i] {
-        b'a'..=b'z' | b'0'..=b'9' => true,
-        b'_' => i > 0 && b[i - 1] != b'_' && i + 1 < b.len(),
-        _ => false,
-    };
-    if !b.is_empty() && (0..b.len()).all(plain) {
+    let mut before = b'_';
+    let plain = name.bytes().all(|c| {
+        let fits = matches!(c, b'a'..=b'z' | b'0'..=b'9') || (c == b'_' && before != b'_');
+        before = c;
+        fits
+    });
+    if plain && before != b'_' {
         return Cow::Borrowed(name);
     }
     let mut out = String::with_capacity(name.len());
@@ -43,41 +43,75 @@ pub fn slug_of(name: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Gives a function the slug of a name; nothing is allocated for a short one of plain letters.
+fn with_slug<T>(name: &str, f: impl FnOnce(&str) -> T) -> T {
+    let mut out = [0u8; 48];
+    if name.len() > out.len() || !name.is_ascii() {
+        return f(&slug_of(name));
+    }
+    let mut n = 0;
+    for c in name.bytes() {
+        if c.is_ascii_alphanumeric() {
+            out[n] = c.to_ascii_lowercase();
+            n += 1;
+        } else if n > 0 && out[n - 1] != b'_' {
+            out[n] = b'_';
+            n += 1;
+        }
+    }
+    if n > 0 && out[n - 1] == b'_' {
+        n -= 1;
+    }
+    match std::str::from_utf8(&out[..n]) {
+        Ok(slug) if n > 0 => f(slug),
+        _ => f(&slug_of(name)),
+    }
+}
+
 /// True where two names have one slug.
 pub fn same_name(a: &str, b: &str) -> bool {
-    a == b || slug_of(a) == slug_of(b)
+    a == b || with_slug(a, |a| is_slug_of(a, b))
+}
+
+/// Whether a text is the slug of a name.
+pub fn is_slug_of(slug: &str, name: &str) -> bool {
+    with_slug(name, |s| s == slug)
 }
 
 /// True for names that instrumentations put where they know none
 /// ("OpenAI Agent", "LangGraph", "Agent Workflow").
 pub fn is_placeholder_agent(name: &str) -> bool {
-    matches!(
-        slug_of(name).as_ref(),
-        "" | "openai_agent"
-            | "langgraph"
-            | "agent_workflow"
-            | "unknown"
-            | "unknown_agent"
-            | "default"
-            | "none"
-            | "null"
-    )
+    with_slug(name, |s| {
+        matches!(
+            s,
+            "" | "openai_agent"
+                | "langgraph"
+                | "agent_workflow"
+                | "unknown"
+                | "unknown_agent"
+                | "default"
+                | "none"
+                | "null"
+        )
+    })
 }
 
 /// True for a receiver that is a person and not an agent.
 pub fn is_human(name: &str) -> bool {
-    matches!(
-        slug_of(name).as_ref(),
-        "user"
-            | "human"
-            | "customer"
-            | "end_user"
-            | "human_agent"
-            | "human_operator"
-            | "human_in_the_loop"
-            | "person"
-            | "operator"
-    )
+    with_slug(name, |s| {
+        matches!(
+            s,
+            "user"
+                | "human"
+                | "customer"
+                | "end_user"
+                | "human_agent"
+                | "human_operator"
+                | "human_in_the_loop"
+                | "person"
+                | "operator"
+        )
+    })
 }
 
 /// What the name of a tool says about a transfer (METRICS.md section 1, detection).
@@ -154,45 +188,56 @@ pub fn transfer_name(tool: &str) -> Option<TransferName> {
 /// Arguments that say where a transfer goes and nothing else. They are no payload
 /// (METRICS.md section 1, payload).
 pub fn is_routing_argument(key: &str) -> bool {
-    matches!(
-        slug_of(key).as_ref(),
-        "agent"
-            | "agent_name"
-            | "agentname"
-            | "agent_id"
-            | "agent_type"
-            | "target"
-            | "target_agent"
-            | "target_name"
-            | "to"
-            | "to_agent"
-            | "recipient"
-            | "receiver"
-            | "coworker"
-            | "co_worker"
-            | "member"
-            | "member_id"
-            | "member_name"
-            | "subagent"
-            | "subagent_type"
-            | "subagent_name"
-            | "sub_agent"
-            | "worker"
-            | "worker_name"
-            | "assignee"
-            | "destination"
-            | "next_agent"
-            | "active_agent"
-            | "handoff_to"
-    )
+    with_slug(key, |s| {
+        matches!(
+            s,
+            "agent"
+                | "agent_name"
+                | "agentname"
+                | "agent_id"
+                | "agent_type"
+                | "target"
+                | "target_agent"
+                | "target_name"
+                | "to"
+                | "to_agent"
+                | "recipient"
+                | "receiver"
+                | "coworker"
+                | "co_worker"
+                | "member"
+                | "member_id"
+                | "member_name"
+                | "subagent"
+                | "subagent_type"
+                | "subagent_name"
+                | "sub_agent"
+                | "worker"
+                | "worker_name"
+                | "assignee"
+                | "destination"
+                | "next_agent"
+                | "active_agent"
+                | "handoff_to"
+        )
+    })
 }
 
 /// Technical switches of delegation tools: neither routing nor payload.
 pub fn is_switch_argument(key: &str) -> bool {
-    matches!(
-        slug_of(key).as_ref(),
-        "run_in_background" | "background" | "resume" | "model" | "isolation" | "mode" | "max_turns" | "name"
-    )
+    with_slug(key, |s| {
+        matches!(
+            s,
+            "run_in_background"
+                | "background"
+                | "resume"
+                | "model"
+                | "isolation"
+                | "mode"
+                | "max_turns"
+                | "name"
+        )
+    })
 }
 
 /// The tool's name without the server that offers it: `mcp__support__lookup` and
@@ -202,29 +247,26 @@ pub fn bare_tool_name(tool: &str) -> &str {
     if let Some(rest) = t.strip_prefix("mcp__") {
         return rest.split_once("__").map_or(rest, |(_, name)| name);
     }
-    match t.rsplit_once(['/', '.']) {
-        Some((server, name))
-            if !name.is_empty() && !server.is_empty() && !server.contains(char::is_whitespace) =>
-        {
-            name
-        }
-        _ => t,
-    }
+    let Some(at) = t.bytes().rposition(|b| matches!(b, b'/' | b'.')) else { return t };
+    let (server, name) = (&t[..at], &t[at + 1..]);
+    if name.is_empty() || server.is_empty() || server.contains(char::is_whitespace) { t } else { name }
 }
 
 /// Pseudo tools by which a framework lets the model give its final answer. They do no work.
 pub fn is_final_answer_tool(tool: &str) -> bool {
-    matches!(
-        slug_of(tool).as_ref(),
-        "final_result"
-            | "final_answer"
-            | "final_output"
-            | "finish"
-            | "structured_output"
-            | "structuredoutput"
-            | "submit_final_answer"
-            | "attempt_completion"
-    )
+    with_slug(tool, |s| {
+        matches!(
+            s,
+            "final_result"
+                | "final_answer"
+                | "final_output"
+                | "finish"
+                | "structured_output"
+                | "structuredoutput"
+                | "submit_final_answer"
+                | "attempt_completion"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -236,6 +278,18 @@ mod tests {
         assert_eq!(slug("Refunds Specialist"), "refunds_specialist");
         assert_eq!(slug("refunds-specialist"), "refunds_specialist");
         assert_eq!(slug(" refunds__specialist "), "refunds_specialist");
+    }
+
+    #[test]
+    fn names_are_compared_as_by_their_slugs() {
+        let names =
+            ["", "_", "--", "a", "A b", "a-b", " a__b ", "_a_b", "a_b_", "É b", "é-b", "x.Y", "Triage"];
+        for a in names {
+            assert!(is_slug_of(&slug(a), a), "{a}");
+            for b in names {
+                assert_eq!(same_name(a, b), slug(a) == slug(b), "{a} {b}");
+            }
+        }
     }
 
     #[test]

@@ -168,6 +168,14 @@ impl Speaker {
 
     /// The speaker of a role name in any convention.
     pub fn from_name(s: &str) -> Self {
+        match s {
+            // As they are stored, and as most conventions have them.
+            "user" => return Self::User,
+            "assistant" => return Self::Assistant,
+            "system" => return Self::System,
+            "tool" => return Self::Tool,
+            _ => {}
+        }
         match s.to_ascii_lowercase().as_str() {
             "assistant" | "ai" | "model" | "aimessage" | "aimessagechunk" => Self::Assistant,
             "system" | "developer" | "systemmessage" => Self::System,

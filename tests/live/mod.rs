@@ -25,7 +25,6 @@ struct Collector {
     child: Child,
     http: SocketAddr,
     grpc: SocketAddr,
-    store: PathBuf,
     said: Arc<Mutex<String>>,
 }
 
@@ -108,7 +107,7 @@ impl<'a> Start<'a> {
                 all.push('\n');
             }
         });
-        Collector { child, http, grpc, store: self.store.to_owned(), said }
+        Collector { child, http, grpc, said }
     }
 }
 

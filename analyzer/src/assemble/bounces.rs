@@ -65,23 +65,31 @@ pub(super) fn find(
     let said: HashSet<i64> = transfers
         .iter()
         .flat_map(|t| &t.payloads)
-        .flat_map(|p| unpack_u64(p.texts).map(u64::cast_signed))
+        .flat_map(|p| unpack_u64(p.texts()).map(u64::cast_signed))
         .collect();
     let accepted: Vec<usize> = (0..transfers.len())
         .filter(|i| transfers[*i].outcome == "accepted" && transfers[*i].to_run.is_some())
         .collect();
     let seen = first_seen(infs, &said);
+    // Only delegations are compared by their texts.
+    let texts = |t: &Transfer<'_>| t.mode == "return_to_caller";
     let goals: Vec<Goal> = transfers
         .iter()
         .map(|t| Goal {
-            stated: t.payloads.iter().find_map(|p| p.goal),
+            stated: t.payloads.iter().find_map(|p| p.goal()),
             shingles: t
                 .payloads
                 .iter()
-                .filter(|p| p.narrative || p.structured)
-                .flat_map(|p| unpack_u32(p.shingles))
+                .filter(|p| texts(t) && (p.narrative || p.structured))
+                .flat_map(|p| unpack_u32(p.shingles()))
                 .collect(),
-            idents: t.payloads.iter().flat_map(|p| unpack_u64(p.idents)).map(|h| h | 1).collect(),
+            idents: t
+                .payloads
+                .iter()
+                .filter(|_| texts(t))
+                .flat_map(|p| unpack_u64(p.idents()))
+                .map(|h| h | 1)
+                .collect(),
             known: t.captured && t.payloads.iter().any(|p| !p.empty),
             epoch: turn_of(t.time).max(seen.partition_point(|s| *s <= t.time)),
         })
@@ -173,7 +181,7 @@ fn first_seen(infs: &[Inference<'_>], said: &HashSet<i64>) -> Vec<i64> {
             .input
             .iter()
             .flatten()
-            .filter(|i| i.kind == ItemKind::Text && i.speaker == Speaker::User && !i.retold)
+            .filter(|i| i.kind == ItemKind::Text && i.speaker == Speaker::User && !i.retold())
         {
             if let Some(h) = i.hash.filter(|h| !said.contains(h)) {
                 let t = first.entry(h).or_insert(f.start);

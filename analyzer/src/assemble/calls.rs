@@ -72,7 +72,7 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
         .copied()
         .filter(|i| g.nodes[*i].s.role == Role::Tool && !g.nodes[*i].duplicate)
         .collect();
-    let mut out: Vec<ToolSpan<'a>> = Vec::new();
+    let mut out: Vec<ToolSpan<'a>> = Vec::with_capacity(nodes.len());
     let mut by_id: HashMap<(&str, &str), usize> = HashMap::default();
     let mut unnamed: Vec<usize> = Vec::new();
     // Those that can still share time with one to come.
@@ -84,7 +84,7 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
             let s = g.nodes[out[*k].node].s;
             s.end.max(s.start).is_none_or(|e| e >= least)
         });
-        let Some(name) = n.s.tool else {
+        let Some(name) = n.s.tool() else {
             unnamed.push(i);
             continue;
         };
@@ -97,14 +97,14 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
             used: false,
         };
         let again =
-            n.s.call_id
+            n.s.call_id()
                 .and_then(|c| by_id.get(&(n.s.trace_id, c)).copied())
-                .filter(|k| same_tool(name, g.nodes[out[*k].node].s.tool.unwrap_or_default()));
+                .filter(|k| same_tool(name, g.nodes[out[*k].node].s.tool().unwrap_or_default()));
         let again = again.or_else(|| same_call(g, &out, &open, i, name));
         match again {
             Some(k) => absorb(g, &mut out[k], t),
             None => {
-                if let Some(c) = n.s.call_id {
+                if let Some(c) = n.s.call_id() {
                     by_id.insert((n.s.trace_id, c), out.len());
                 }
                 open.push(out.len());
@@ -114,7 +114,8 @@ fn tool_spans<'a>(g: &mut Graph<'a>, runs: &mut Runs<'a>) -> Vec<ToolSpan<'a>> {
     }
     for i in unnamed {
         // The same call once more, by its id alone: its outcome counts.
-        if let Some(k) = g.nodes[i].s.call_id.and_then(|c| by_id.get(&(g.nodes[i].s.trace_id, c)).copied()) {
+        if let Some(k) = g.nodes[i].s.call_id().and_then(|c| by_id.get(&(g.nodes[i].s.trace_id, c)).copied())
+        {
             out[k].error |= g.nodes[i].error;
         }
     }
@@ -134,10 +135,10 @@ fn same_call<'a>(g: &Graph<'a>, out: &[ToolSpan<'a>], open: &[usize], i: usize, 
     for &k in open {
         let t = &out[k];
         let o = g.nodes[t.node].s;
-        if o.scope == s.scope || t.used || !o.tool.is_some_and(|x| same_tool(x, name)) {
+        if o.scope() == s.scope() || t.used || !o.tool().is_some_and(|x| same_tool(x, name)) {
             continue;
         }
-        if s.call_id.is_some() && o.call_id.is_some() && s.call_id != o.call_id {
+        if s.call_id().is_some() && o.call_id().is_some() && s.call_id() != o.call_id() {
             continue;
         }
         let (Some(a), Some(b)) = (o.start, o.end) else { continue };
@@ -166,11 +167,11 @@ fn absorb<'a>(g: &mut Graph<'a>, kept: &mut ToolSpan<'a>, again: ToolSpan<'a>) {
 
 /// What the models asked for.
 fn requested<'a>(infs: &[Inference<'a>]) -> Vec<Call<'a>> {
-    let mut calls = Vec::new();
+    let mut calls = Vec::with_capacity(infs.len());
     for (k, inf) in infs.iter().enumerate() {
         for (pos, item) in inf.output.iter().flatten().enumerate() {
             if item.kind == ItemKind::Call
-                && let Some(name) = item.name
+                && let Some(name) = item.name()
             {
                 calls.push(from_item(inf, k, pos, name, *item, Source::Output));
             }
@@ -192,7 +193,7 @@ fn from_item<'a>(
         name,
         call_id: item.call_id,
         item: Some(item),
-        digest: item.args_digest.filter(|_| item.args == Args::Whole),
+        digest: item.args_digest().filter(|_| item.args == Args::Whole),
         comparable: matches!(item.args, Args::Whole | Args::Bare),
         run: (inf.run != usize::MAX).then_some(inf.run),
         inference: Some(k),
@@ -215,12 +216,12 @@ fn harvest<'a>(infs: &[Inference<'a>], runs: &Runs<'a>, calls: &mut Vec<Call<'a>
     let mut known: HashMap<(&str, Option<i64>), usize> = HashMap::default();
     let mut made: HashMap<(&str, Option<i64>), usize> = HashMap::default();
     let mut found = Vec::new();
+    let mut here: HashMap<(&str, Option<i64>), usize> = HashMap::default();
     for (k, inf) in infs.iter().enumerate() {
-        let mut here: HashMap<(&str, Option<i64>), usize> = HashMap::default();
         let before = infs[..k].iter().rev().find(|f| f.run == inf.run || f.output.is_none());
         let lacks_output = before.is_some_and(|f| f.output.is_none());
         for (pos, item) in inf.input.iter().flatten().enumerate() {
-            let (ItemKind::Call, Some(name)) = (item.kind, item.name) else { continue };
+            let (ItemKind::Call, Some(name)) = (item.kind, item.name()) else { continue };
             let form = (name, item.hash);
             let count = here.entry(form).or_default();
             *count += 1;
@@ -245,7 +246,7 @@ fn harvest<'a>(infs: &[Inference<'a>], runs: &Runs<'a>, calls: &mut Vec<Call<'a>
                 found.push(c);
             }
         }
-        for (form, n) in here {
+        for (form, n) in here.drain() {
             let e = known.entry(form).or_default();
             *e = (*e).max(n);
         }
@@ -253,7 +254,7 @@ fn harvest<'a>(infs: &[Inference<'a>], runs: &Runs<'a>, calls: &mut Vec<Call<'a>
             known_ids.extend(item.call_id);
         }
         for item in inf.output.iter().flatten().filter(|i| i.kind == ItemKind::Call) {
-            if let Some(name) = item.name {
+            if let Some(name) = item.name() {
                 *made.entry((name, item.hash)).or_default() += 1;
             }
         }
@@ -265,7 +266,7 @@ fn item_author<'a>(inf: &Inference<'a>, pos: usize) -> Option<&'a str> {
     // Calls have the tool as their name; a text of the same message, right before, has the author.
     let items = inf.input.as_ref()?;
     let text = items.get(pos.checked_sub(1)?)?;
-    (text.kind == ItemKind::Text).then_some(text.name).flatten()
+    (text.kind == ItemKind::Text).then(|| text.name()).flatten()
 }
 
 /// Joins tool spans with what was asked for: by call id, else by run, tool, arguments and order.
@@ -277,27 +278,24 @@ fn join<'a>(
     calls: &mut [Call<'a>],
 ) {
     spans.iter_mut().for_each(|t| t.used = false);
-    let mut of_id: HashMap<&str, Vec<usize>> = HashMap::default();
-    for (k, c) in calls.iter().enumerate() {
-        if let Some(id) = c.call_id {
-            of_id.entry(id).or_default().push(k);
-        }
-    }
+    let mut of_id: Vec<(&str, usize)> =
+        calls.iter().enumerate().filter_map(|(k, c)| Some((c.call_id?, k))).collect();
+    of_id.sort_unstable();
     for by_id in [true, false] {
         let free: Vec<usize> = (0..calls.len()).filter(|k| calls[*k].node.is_none()).collect();
         for t in spans.iter_mut().filter(|t| !t.used) {
             let n = &g.nodes[t.node];
             let run = runs.of_node[t.node];
-            let tool = n.s.tool.unwrap_or_default();
+            let tool = n.s.tool().unwrap_or_default();
             let fits = |c: &Call<'a>| {
                 if c.node.is_some() {
                     return false;
                 }
                 if by_id {
-                    return c.call_id.is_some() && c.call_id == n.s.call_id;
+                    return c.call_id.is_some() && c.call_id == n.s.call_id();
                 }
                 // Both know an id, and the ids differ: two calls.
-                if c.call_id.is_some() && n.s.call_id.is_some() && same_id_form(c.call_id, n.s.call_id) {
+                if c.call_id.is_some() && n.s.call_id().is_some() && same_id_form(c.call_id, n.s.call_id()) {
                     return false;
                 }
                 let before = c.inference.is_none_or(|k| infs[k].start <= n.start);
@@ -306,15 +304,13 @@ fn join<'a>(
                     && (run == c.run || run.is_none() || c.run.is_none())
                     && args_fit(c.item.as_ref(), t.item.as_ref())
             };
-            let among: &[usize] = match n.s.call_id {
-                _ if !by_id => &free,
-                Some(id) => of_id.get(id).map(Vec::as_slice).unwrap_or_default(),
-                None => &[],
+            let first =
+                |k: &usize| (calls[*k].inference.map_or(i64::MAX, |i| infs[i].start), calls[*k].order);
+            let found = match n.s.call_id() {
+                _ if !by_id => free.iter().copied().filter(|k| fits(&calls[*k])).min_by_key(first),
+                Some(id) => of(&of_id, id).filter(|k| fits(&calls[*k])).min_by_key(first),
+                None => None,
             };
-            let found =
-                among.iter().copied().filter(|k| fits(&calls[*k])).min_by_key(|k| {
-                    (calls[*k].inference.map_or(i64::MAX, |i| infs[i].start), calls[*k].order)
-                });
             if let Some(k) = found {
                 t.used = true;
                 apply_span(g, &mut calls[k], t, run);
@@ -323,19 +319,31 @@ fn join<'a>(
     }
 }
 
+/// What stands under an id in a list that is sorted by id.
+fn of<'s, T: Copy>(sorted: &'s [(&'s str, T)], id: &'s str) -> impl Iterator<Item = T> + 's
+where
+    T: 's,
+{
+    let from = sorted.partition_point(|(x, _)| *x < id);
+    sorted[from..].iter().take_while(move |(x, _)| *x == id).map(|(_, t)| *t)
+}
+
 fn same_id_form(a: Option<&str>, b: Option<&str>) -> bool {
-    let form = |s: Option<&str>| s.and_then(|s| s.split('_').next()).map(str::to_owned);
-    form(a) == form(b)
+    let form = |s: &'_ str| s.split('_').next().map_or(0, str::len);
+    match (a, b) {
+        (Some(a), Some(b)) => a[..form(a)] == b[..form(b)],
+        (a, b) => a == b,
+    }
 }
 
 fn args_fit(a: Option<&ItemRef<'_>>, b: Option<&ItemRef<'_>>) -> bool {
     let (Some(a), Some(b)) = (a, b) else { return true };
-    if a.args_digest.is_some() && a.args_digest == b.args_digest {
+    if a.args_digest().is_some() && a.args_digest() == b.args_digest() {
         return true;
     }
     match (a.args, b.args) {
         (Args::Whole, Args::Whole) => false,
-        (Args::Whole | Args::Bare, Args::Whole | Args::Bare) => a.sole.is_some() && a.sole == b.sole,
+        (Args::Whole | Args::Bare, Args::Whole | Args::Bare) => a.sole().is_some() && a.sole() == b.sole(),
         _ => true,
     }
 }
@@ -343,24 +351,24 @@ fn args_fit(a: Option<&ItemRef<'_>>, b: Option<&ItemRef<'_>>) -> bool {
 fn apply_span<'a>(g: &Graph<'a>, c: &mut Call<'a>, t: &ToolSpan<'a>, run: Option<usize>) {
     let n = &g.nodes[t.node];
     c.node = Some(t.node);
-    c.name = n.s.tool.unwrap_or(c.name);
+    c.name = n.s.tool().unwrap_or(c.name);
     c.run = run.or(c.run);
-    c.call_id = n.s.call_id.or(c.call_id);
+    c.call_id = n.s.call_id().or(c.call_id);
     c.order = n.start;
     c.start = n.s.start;
     c.end = n.s.end;
-    c.error |= t.error || t.result.and_then(|r| r.error) == Some(true);
+    c.error |= t.error || t.result.and_then(|r| r.error()) == Some(true);
     c.results.extend(t.result);
     if let Some(item) = t.item {
         match item.args {
             Args::Whole => {
-                c.digest = item.args_digest;
+                c.digest = item.args_digest();
                 c.item = Some(item);
                 c.comparable = true;
             }
             // The model's call gives a lone argument its key back.
             Args::Bare if c.item.is_none_or(|i| i.args != Args::Whole) => {
-                c.digest = item.args_digest;
+                c.digest = item.args_digest();
                 c.item = Some(item);
                 c.comparable = true;
             }
@@ -383,7 +391,7 @@ fn apply_span<'a>(g: &Graph<'a>, c: &mut Call<'a>, t: &ToolSpan<'a>, run: Option
 fn from_span<'a>(g: &Graph<'a>, runs: &Runs<'a>, t: &ToolSpan<'a>) -> Call<'a> {
     let n = &g.nodes[t.node];
     let mut c = Call {
-        name: n.s.tool.unwrap_or_default(),
+        name: n.s.tool().unwrap_or_default(),
         call_id: None,
         item: None,
         digest: None,
@@ -405,32 +413,41 @@ fn from_span<'a>(g: &Graph<'a>, runs: &Runs<'a>, t: &ToolSpan<'a>) -> Call<'a> {
 
 /// Finds each call's result in later messages.
 fn answers<'a>(infs: &[Inference<'a>], calls: &mut [Call<'a>]) {
-    let mut by_id: HashMap<&str, Vec<(usize, ItemRef<'a>)>> = HashMap::default();
+    let mut by_id: Vec<(&str, &ItemRef<'a>)> = Vec::new();
     // Equal results answer a call whose id no message knows, unless they bear the id of another call.
-    let ids: HashSet<&str> = calls.iter().filter_map(|c| c.call_id).collect();
-    let mut by_hash: HashMap<i64, Vec<usize>> = HashMap::default();
+    let mut ids: Vec<&str> = calls.iter().filter_map(|c| c.call_id).collect();
+    ids.sort_unstable();
+    let mut by_hash: Vec<(i64, usize)> = Vec::new();
     for (k, inf) in infs.iter().enumerate() {
         for item in inf.input.iter().chain(&inf.output).flatten().filter(|i| i.kind == ItemKind::Result) {
             if let Some(id) = item.call_id {
-                by_id.entry(id).or_default().push((k, *item));
+                by_id.push((id, item));
             }
-            if let Some(h) = item.hash.filter(|_| item.call_id.is_none_or(|id| !ids.contains(id))) {
-                by_hash.entry(h).or_default().push(k);
+            if let Some(h) =
+                item.hash.filter(|_| item.call_id.is_none_or(|id| ids.binary_search(&id).is_err()))
+            {
+                by_hash.push((h, k));
             }
         }
     }
+    // Those of one id stay in the order of their messages.
+    by_id.sort_by_key(|(id, _)| *id);
+    by_hash.sort_unstable();
     for c in calls.iter_mut() {
         let asked = c.inference;
-        if let Some(found) = c.call_id.and_then(|id| by_id.get(id)) {
-            for (_, item) in found {
+        let known = c.call_id.filter(|id| of(&by_id, id).next().is_some());
+        if let Some(id) = known {
+            for item in of(&by_id, id) {
                 c.answered = true;
-                c.error |= item.error == Some(true);
+                c.error |= item.error() == Some(true);
                 if c.results.iter().all(|r| r.hash != item.hash) {
                     c.results.push(*item);
                 }
             }
         } else if let Some(h) = c.results.first().and_then(|r| r.hash) {
-            c.answered = by_hash.get(&h).is_some_and(|ks| ks.iter().any(|k| asked.is_none_or(|a| *k > a)));
+            // The last of the messages that hold it.
+            let last = by_hash.partition_point(|(x, _)| *x <= h).checked_sub(1).map(|i| by_hash[i]);
+            c.answered = last.is_some_and(|(x, k)| x == h && asked.is_none_or(|a| k > a));
         }
     }
 }

@@ -2,7 +2,7 @@
 //! (METRICS.md section 2, constraint_retention).
 
 use baton_record::prints::Prints;
-use baton_record::schema::{ConstraintRef, ItemRef, PayloadRef, unpack_u32, unpack_u64};
+use baton_record::schema::{ConstraintRef, ItemRef, PayloadRef, packed_holds, unpack_u32, unpack_u64};
 use foldhash::HashMap;
 
 use super::Rules;
@@ -99,10 +99,10 @@ impl Tracker {
         let view_cut = told.is_none() && receiver_inf.is_some_and(|f| f.view.cut || f.view.masked);
         let payload_known = payload_unknown.is_none() || t.payloads.iter().any(|p| !p.complete);
         let payload_cut = t.payloads.iter().any(|p| !p.complete);
-        let stated: Vec<&ConstraintRef<'_>> =
-            t.payloads.iter().flat_map(|p| &p.constraints).filter(|c| !c.retired).collect();
-        let retired: Vec<&ConstraintRef<'_>> =
-            t.payloads.iter().flat_map(|p| &p.constraints).filter(|c| c.retired).collect();
+        let stated: Vec<ConstraintRef<'_>> =
+            t.payloads.iter().flat_map(PayloadRef::constraints).filter(|c| !c.retired).collect();
+        let retired: Vec<ConstraintRef<'_>> =
+            t.payloads.iter().flat_map(PayloadRef::constraints).filter(|c| c.retired).collect();
         let mut list: Vec<At> = Vec::new();
         for a in &self.active {
             if retired.iter().any(|r| r.id == a.id || r.hash == a.hash) {
@@ -111,10 +111,9 @@ impl Tracker {
             let in_payload = if !payload_known {
                 None
             } else if stated.iter().any(|c| c.id == a.id || c.hash == a.hash)
-                || t.payloads.iter().any(|p| payload_holds(rules, p, a))
+                || payloads_hold(rules, t, a)
                 || t.explicit.is_some_and(|h| {
-                    h.constraint_ids.iter().any(|x| *x == a.id)
-                        || h.constraint_hashes.iter().any(|x| *x == a.hash)
+                    h.constraint_ids().contains(&a.id) || h.constraint_hashes().contains(&a.hash)
                 })
             {
                 Some(true)
@@ -160,7 +159,7 @@ impl Tracker {
             let shingles = stated
                 .iter()
                 .find(|c| c.hash == x.hash)
-                .map(|c| unpack_u32(c.shingles))
+                .map(|c| unpack_u32(c.shingles).collect())
                 .or_else(|| {
                     self.active.iter().find(|a| a.hash == x.hash || a.id == x.id).map(|a| a.shingles.clone())
                 })
@@ -171,12 +170,7 @@ impl Tracker {
             let held = match (&told, receiver_inf) {
                 (Some(ids), _) => ids.contains(&x.id),
                 (None, Some(f)) => {
-                    f.policies.contains(&x.id.as_str())
-                        || f.input
-                            .iter()
-                            .flatten()
-                            .chain(&f.instructions)
-                            .any(|i| item_holds(rules, i, &x.id, &shingles))
+                    f.policies.contains(&x.id) || view_holds(f, &Sought::new(rules, &x.id, &shingles))
                 }
                 (None, None) => false,
             };
@@ -191,7 +185,7 @@ impl Tracker {
                 hash: c.hash.to_owned(),
                 text: c.text.map(str::to_owned),
                 soft: c.soft,
-                shingles: unpack_u32(c.shingles),
+                shingles: unpack_u32(c.shingles).collect(),
                 held: true,
             }));
         }
@@ -201,12 +195,12 @@ impl Tracker {
     /// Durable state, and the policy catalogue where the sender's view or instructions hold it.
     fn add_state(&mut self, rules: &Rules, t: &Transfer<'_>, infs: &[Inference<'_>]) {
         if let Some(h) = t.explicit {
-            for id in &h.state_constraint_ids {
-                let at = h.constraint_ids.iter().position(|x| x == id);
-                let hash = at.and_then(|k| h.constraint_hashes.get(k)).copied().unwrap_or_default();
-                if !self.active.iter().any(|a| a.id == *id) {
+            for id in h.state_constraint_ids().iter() {
+                let at = h.constraint_ids().iter().position(|x| x == id);
+                let hash = at.and_then(|k| h.constraint_hashes().iter().nth(k)).unwrap_or_default();
+                if !self.active.iter().any(|a| a.id == id) {
                     self.active.push(Active {
-                        id: (*id).to_owned(),
+                        id: id.to_owned(),
                         hash: hash.to_owned(),
                         text: None,
                         soft: false,
@@ -224,12 +218,7 @@ impl Tracker {
             {
                 continue;
             }
-            let seen = f.policies.contains(&p.id.as_str())
-                || f.input
-                    .iter()
-                    .flatten()
-                    .chain(&f.instructions)
-                    .any(|i| item_holds(rules, i, &p.id, &p.shingles));
+            let seen = f.policies.contains(&p.id) || view_holds(f, &Sought::new(rules, &p.id, &p.shingles));
             if seen && !self.active.iter().any(|a| a.id == p.id) {
                 self.active.push(Active {
                     id: p.id.clone(),
@@ -290,27 +279,49 @@ fn judge(
     c
 }
 
-fn payload_holds(rules: &Rules, p: &PayloadRef<'_>, a: &Active) -> bool {
-    p.policies.contains(&a.id.as_str()) || holds(rules, p.shingles, p.idents, &a.id, &a.shingles)
+fn payloads_hold(rules: &Rules, t: &Transfer<'_>, a: &Active) -> bool {
+    let sought = Sought::new(rules, &a.id, &a.shingles);
+    t.payloads.iter().any(|p| sought.in_payload(p))
 }
 
-fn item_holds(rules: &Rules, i: &ItemRef<'_>, id: &str, shingles: &[u32]) -> bool {
-    !i.blanked && holds(rules, i.shingles, i.idents, id, shingles)
+fn view_holds(f: &Inference<'_>, sought: &Sought<'_>) -> bool {
+    f.input.iter().flatten().chain(&f.instructions).any(|i| sought.in_item(i))
 }
 
-/// A constraint is in a text when its id or its normalised text is.
-fn holds(rules: &Rules, text_shingles: &[u8], text_idents: &[u8], id: &str, phrase: &[u32]) -> bool {
-    if !phrase.is_empty() && Prints::holds(&unpack_u32(text_shingles), phrase) {
-        return true;
+/// What a text must hold where it holds a constraint: computed once, then looked for in many texts.
+struct Sought<'s> {
+    id: &'s str,
+    phrase: &'s [u32],
+    /// Of the id.
+    own: Prints,
+}
+
+impl<'s> Sought<'s> {
+    fn new(rules: &Rules, id: &'s str, phrase: &'s [u32]) -> Self {
+        Self { id, phrase, own: rules.key.prints(id) }
     }
-    let own = rules.key.prints(id);
-    // An id that is no identifier (a plain word) is found as a clause of its own.
-    if own.idents.is_empty() {
-        return !own.shingles.is_empty()
-            && id.len() > 3
-            && Prints::holds(&unpack_u32(text_shingles), &own.shingles);
+
+    fn in_payload(&self, p: &PayloadRef<'_>) -> bool {
+        p.policies().contains(self.id) || self.holds(p.shingles(), p.idents())
     }
-    own.idents.iter().all(|h| unpack_u64(text_idents).any(|x| x | 1 == h | 1))
+
+    fn in_item(&self, i: &ItemRef<'_>) -> bool {
+        !i.blanked && self.holds(i.shingles(), i.idents())
+    }
+
+    /// A constraint is in a text when its id or its normalised text is.
+    fn holds(&self, text_shingles: &[u8], text_idents: &[u8]) -> bool {
+        let all =
+            |phrase: &[u32]| !phrase.is_empty() && phrase.iter().all(|s| packed_holds(text_shingles, *s));
+        if all(self.phrase) {
+            return true;
+        }
+        // An id that is no identifier (a plain word) is found as a clause of its own.
+        if self.own.idents.is_empty() {
+            return self.id.len() > 3 && all(&self.own.shingles);
+        }
+        self.own.idents.iter().all(|h| unpack_u64(text_idents).any(|x| x | 1 == h | 1))
+    }
 }
 
 /// What the receivers' own tracing says they got, by run: the first span of each that says it.
@@ -318,9 +329,9 @@ fn received<'a>(g: &Graph<'a>, runs: &Runs<'a>) -> HashMap<usize, Vec<String>> {
     let mut out = HashMap::default();
     for (i, n) in g.nodes.iter().enumerate() {
         if let (Some(run), Some(h)) =
-            (runs.of_node[i], n.s.handoff.as_ref().filter(|h| h.signal == Signal::Received))
+            (runs.of_node[i], n.s.handoff().filter(|h| h.signal == Signal::Received))
         {
-            out.entry(run).or_insert_with(|| h.constraint_ids.iter().map(|c| (*c).to_owned()).collect());
+            out.entry(run).or_insert_with(|| h.constraint_ids().iter().map(str::to_owned).collect());
         }
     }
     out

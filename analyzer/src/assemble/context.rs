@@ -66,7 +66,7 @@ pub(super) fn compare(infs: &[Inference<'_>], t: &Transfer<'_>, receiver: Option
         .filter(|_| c.after_unknown.is_none())
         .and_then(|f| f.input.as_ref())
         .map(|v| v.iter().collect());
-    let tokens = |v: &[&ItemRef<'_>]| v.iter().map(|i| i.tokens.map(i64::from)).sum::<Option<i64>>();
+    let tokens = |v: &[&ItemRef<'_>]| v.iter().map(|i| i.tokens().map(i64::from)).sum::<Option<i64>>();
     if let Some(b) = &before {
         c.items_before = Some(b.len() as i64);
         c.tokens_before = tokens(b);
@@ -74,7 +74,7 @@ pub(super) fn compare(infs: &[Inference<'_>], t: &Transfer<'_>, receiver: Option
     if let Some(a) = &after {
         c.items_after = Some(a.len() as i64);
         c.tokens_after = tokens(a);
-        c.retold = Some(a.iter().filter(|i| i.retold).count() as i64);
+        c.retold = Some(a.iter().filter(|i| i.retold()).count() as i64);
         c.duplicates = duplicates(a);
     }
     if let (Some(b), Some(a)) = (&before, &after)
@@ -86,11 +86,11 @@ pub(super) fn compare(infs: &[Inference<'_>], t: &Transfer<'_>, receiver: Option
     }
     // What the sender's own tracing measured goes before what is inferred.
     if let Some(h) = t.explicit {
-        c.items_before = h.items_before.or(c.items_before);
-        c.items_after = h.items_after.or(c.items_after);
-        c.tokens_before = h.tokens_before.or(c.tokens_before);
-        c.tokens_after = h.tokens_after.or(c.tokens_after);
-        c.filtered = h.filtered.or(c.filtered);
+        c.items_before = h.items_before().or(c.items_before);
+        c.items_after = h.items_after().or(c.items_after);
+        c.tokens_before = h.tokens_before().or(c.tokens_before);
+        c.tokens_after = h.tokens_after().or(c.tokens_after);
+        c.filtered = h.filtered().or(c.filtered);
     }
     if c.items_before.is_some() {
         c.before_unknown = None;
@@ -186,6 +186,11 @@ pub(super) fn leaks(
     }
     let Some(before) = before_items(sender) else { return Err("the sender's output is not captured") };
     let Some(after) = &receiver.input else { return Err("content not captured") };
+    let may_leak =
+        |i: &ItemRef<'_>| i.kind == ItemKind::Text && i.speaker != Speaker::User && !i.blanked && !i.retold();
+    if !after.iter().any(may_leak) {
+        return Ok(Vec::new());
+    }
     let survives = |i: &ItemRef<'_>| {
         after.iter().any(|a| {
             !a.blanked
@@ -201,18 +206,18 @@ pub(super) fn leaks(
         known_shingles.extend(unpack_u32(shingles));
     };
     for i in before.iter().copied().chain(after).filter(|i| {
-        (i.kind == ItemKind::Text && i.speaker == Speaker::User && !i.retold)
+        (i.kind == ItemKind::Text && i.speaker == Speaker::User && !i.retold())
             || (i.kind != ItemKind::Text
                 && !i.blanked
                 && after.iter().any(|a| a.hash == i.hash && ItemKind2::of(a) == ItemKind2::of(i)))
     }) {
-        allow(i.idents, i.shingles);
+        allow(i.idents(), i.shingles());
     }
     for i in sender.instructions.iter().chain(&receiver.instructions) {
-        allow(i.idents, i.shingles);
+        allow(i.idents(), i.shingles());
     }
     for p in &t.payloads {
-        allow(p.idents, p.shingles);
+        allow(p.idents(), p.shingles());
     }
     known_idents.sort_unstable();
     known_shingles.sort_unstable();
@@ -239,25 +244,23 @@ pub(super) fn leaks(
         }
         let mut idents: Vec<u64> = gone
             .iter()
-            .flat_map(|i| unpack_u64(i.idents))
+            .flat_map(|i| unpack_u64(i.idents()))
             .filter(|h| is_strong(*h) && known_idents.binary_search(h).is_err())
             .collect();
         let mut shingles: Vec<u32> = gone
             .iter()
-            .flat_map(|i| unpack_u32(i.shingles))
+            .flat_map(|i| unpack_u32(i.shingles()))
             .filter(|h| known_shingles.binary_search(h).is_err())
             .collect();
         idents.sort_unstable();
         shingles.sort_unstable();
         for (pos, prose) in after.iter().enumerate() {
-            if prose.kind != ItemKind::Text || prose.speaker == Speaker::User || prose.retold || prose.blanked
-            {
+            if !may_leak(prose) {
                 continue;
             }
-            let hit = unpack_u64(prose.idents).any(|h| idents.binary_search(&h).is_ok());
+            let hit = unpack_u64(prose.idents()).any(|h| idents.binary_search(&h).is_ok());
             let quoted = || {
-                unpack_u32(prose.shingles).iter().filter(|h| shingles.binary_search(h).is_ok()).count()
-                    >= QUOTED
+                unpack_u32(prose.shingles()).filter(|h| shingles.binary_search(h).is_ok()).count() >= QUOTED
             };
             if hit || quoted() {
                 out.push(Leak { call: c, item: pos as i64, overlap: overlap(&gone, prose, &t.payloads) });
@@ -282,9 +285,9 @@ fn belongs(i: &ItemRef<'_>, call: &Call<'_>) -> bool {
 
 /// What both texts hold, for people; only where content is kept.
 fn overlap(gone: &[&&ItemRef<'_>], prose: &ItemRef<'_>, payloads: &[PayloadRef<'_>]) -> Vec<String> {
-    let Some(prose) = prose.text.map(identifiers) else { return Vec::new() };
-    let source: Vec<String> = gone.iter().filter_map(|i| i.text).flat_map(identifiers).collect();
-    let said: Vec<String> = payloads.iter().filter_map(|p| p.text).flat_map(identifiers).collect();
+    let Some(prose) = prose.text().map(identifiers) else { return Vec::new() };
+    let source: Vec<String> = gone.iter().filter_map(|i| i.text()).flat_map(identifiers).collect();
+    let said: Vec<String> = payloads.iter().filter_map(|p| p.text()).flat_map(identifiers).collect();
     let mut out: Vec<String> =
         prose.into_iter().filter(|p| source.contains(p) && !said.contains(p)).collect();
     out.sort();

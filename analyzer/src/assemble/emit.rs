@@ -1,6 +1,7 @@
 //! From what was found to rows.
 
 use foldhash::HashMap;
+use std::borrow::Cow;
 use std::hash::Hasher;
 
 use baton_record::constraint::set_hash;
@@ -25,46 +26,46 @@ impl Task<'_> {
         }
     }
 
-    pub(super) fn agent(&self, r: Option<usize>) -> Option<String> {
-        let r = r?;
-        self.runs.runs[r]
-            .agent
-            .map(str::to_owned)
-            .or_else(|| self.transfers.iter().find(|t| t.to_run == Some(r)).and_then(|t| t.to_name.clone()))
+    pub(super) fn agent(&self, r: usize) -> Option<&str> {
+        self.runs.runs[r].agent.or_else(|| {
+            self.transfers.iter().find(|t| t.to_run == Some(r)).and_then(|t| t.to_name.as_deref())
+        })
     }
 
-    fn keys(&self) -> Keys {
+    fn keys(&self) -> Keys<'_> {
         let span = |n: usize| (self.g.nodes[n].s.trace_id, self.g.nodes[n].s.span_id);
         let of = |kind: &str, n: usize| short(&[kind, span(n).0, span(n).1]);
         let calls = self.calls.iter().enumerate().map(|(c, call)| {
             let (n, place) = match (call.node, call.inference) {
-                (Some(n), _) => (n, String::new()),
-                (None, Some(k)) => (self.infs[k].node, format!("{}/{c}", call.call_id.unwrap_or_default())),
-                (None, None) => (0, c.to_string()),
+                (Some(n), _) => (n, Cow::Borrowed("")),
+                (None, Some(k)) => {
+                    (self.infs[k].node, Cow::Owned(format!("{}/{c}", call.call_id.unwrap_or_default())))
+                }
+                (None, None) => (0, Cow::Owned(c.to_string())),
             };
             short(&[span(n).0, span(n).1, call.name, &place])
         });
-        let mut seen: HashMap<String, usize> = HashMap::default();
+        let mut seen: HashMap<Id, usize> = HashMap::default();
         let handoffs = self.transfers.iter().map(|t| {
             let call = t.call.and_then(|c| self.calls[c].call_id).unwrap_or_default();
             let (trace, id) = span(t.evidence);
             let key = short(&["handoff", trace, id, call, t.to_name.as_deref().unwrap_or_default()]);
-            let n = seen.entry(key.clone()).or_default();
+            let n = seen.entry(key).or_default();
             *n += 1;
-            if *n == 1 { key } else { short(&[&key, &n.to_string()]) }
+            if *n == 1 { key } else { short(&[key.as_str(), &n.to_string()]) }
         });
         Keys {
             calls: calls.collect(),
             handoffs: handoffs.collect(),
             runs: self.runs.runs.iter().map(|r| of("run", r.root)).collect(),
             inferences: self.infs.iter().map(|f| of("inference", f.node)).collect(),
-            agents: (0..self.runs.runs.len()).map(|r| self.agent(Some(r))).collect(),
+            agents: (0..self.runs.runs.len()).map(|r| self.agent(r)).collect(),
         }
     }
 
     pub(super) fn write(&self, out: &mut Tables) {
         let partial = self.g.partial;
-        let service = self.g.order.iter().find_map(|i| self.g.nodes[*i].s.service);
+        let service = self.g.order.iter().find_map(|i| self.g.nodes[*i].s.service());
         let keys = self.keys();
         self.write_handoffs(out, &keys, service, partial.is_some());
         self.write_calls(out, &keys, service, partial.is_some());
@@ -73,11 +74,10 @@ impl Task<'_> {
         self.write_findings(out, &keys.handoffs, partial);
     }
 
-    fn write_handoffs(&self, out: &mut Tables, keys: &Keys, service: Option<&str>, partial: bool) {
+    fn write_handoffs(&self, out: &mut Tables, keys: &Keys<'_>, service: Option<&str>, partial: bool) {
         let mut hop = 0;
         for (i, t) in self.transfers.iter().enumerate() {
             let f = &self.facts[i];
-            let names = |v: &[String]| v.to_vec();
             let fields: Vec<&str> = field_names(f.payload.fields).collect();
             let active: Vec<&str> = f
                 .constraints
@@ -87,37 +87,35 @@ impl Task<'_> {
                 .map(|c| c.hash.as_str())
                 .collect();
             let computed = (!active.is_empty()).then(|| set_hash(active.iter().copied()));
-            let hash = t.explicit.and_then(|h| h.constraints_hash).or(computed.as_deref());
-            let (candidates, aliases, refs, reused) =
-                (names(&t.candidates), names(&f.payload.aliases), names(&f.refs), names(&f.reused));
+            let hash = t.explicit.and_then(|h| h.constraints_hash()).or(computed.as_deref());
             let s = self.g.nodes[t.evidence].s;
             let accepted = t.outcome == "accepted";
             let run_key = |r: Option<usize>| r.map(|r| keys.runs[r].as_str());
             let c = &f.context;
             out.handoffs.push(HandoffRow {
-                handoff_id: &keys.handoffs[i],
+                handoff_id: keys.handoffs[i].as_str(),
                 task_id: &self.id,
                 trace_id: s.trace_id,
                 seq: i as i64,
                 time: Some(t.time).filter(|t| *t > 0 && *t < i64::MAX),
-                service: s.service.or(service),
+                service: s.service().or(service),
                 from_agent: t.from_name.as_deref(),
                 to_agent: t.to_name.as_deref(),
                 mode: t.mode,
                 outcome: t.outcome,
                 detection: t.detection,
                 confidence: t.confidence,
-                candidates: &refs_of(&candidates),
-                reason: t.explicit.and_then(|h| h.reason),
+                candidates: &refs_of(&t.candidates),
+                reason: t.explicit.and_then(|h| h.reason()),
                 call_id: t.call.and_then(|c| self.calls[c].call_id),
                 sender_run_id: run_key(t.from_run),
                 receiver_run_id: run_key(t.to_run),
                 rated: accepted && !partial,
                 payload_tokens: f.payload.tokens.filter(|_| {
-                    f.payload.unknown.is_none() || t.explicit.is_some_and(|h| h.payload_tokens.is_some())
+                    f.payload.unknown.is_none() || t.explicit.is_some_and(|h| h.payload_tokens().is_some())
                 }),
                 payload_fields: &fields,
-                payload_aliases: &refs_of(&aliases),
+                payload_aliases: &refs_of(&f.payload.aliases),
                 payload_narrative: f.payload.narrative,
                 required_present: f
                     .payload
@@ -149,8 +147,8 @@ impl Task<'_> {
                 lost_tool_results: f.lost.ok(),
                 lost_unknown: f.lost.err(),
                 leaks_unknown: f.leaks.as_ref().err().copied(),
-                artifact_refs: &refs_of(&refs),
-                artifacts_reused: &refs_of(&reused),
+                artifact_refs: &refs_of(&f.refs),
+                artifacts_reused: &refs_of(&f.reused),
                 artifacts_unknown: if f.refs.is_empty() {
                     Some(f.payload.unknown.unwrap_or("no references in the payload"))
                 } else if t.to_run.is_none() {
@@ -164,13 +162,13 @@ impl Task<'_> {
                 retriage_unknown: f.retriage.err(),
             });
             for x in &f.constraints.list {
-                self.write_constraint(out, &keys.handoffs[i], hop, x);
+                self.write_constraint(out, keys.handoffs[i].as_str(), hop, x);
             }
             for l in f.leaks.iter().flatten() {
                 out.leaks.push(LeakRow {
-                    handoff_id: &keys.handoffs[i],
+                    handoff_id: keys.handoffs[i].as_str(),
                     task_id: &self.id,
-                    call: &keys.calls[l.call],
+                    call: keys.calls[l.call].as_str(),
                     tool: self.calls[l.call].name,
                     item: l.item,
                     overlap: &refs_of(&l.overlap),
@@ -199,7 +197,7 @@ impl Task<'_> {
         });
     }
 
-    fn write_calls(&self, out: &mut Tables, keys: &Keys, service: Option<&str>, partial: bool) {
+    fn write_calls(&self, out: &mut Tables, keys: &Keys<'_>, service: Option<&str>, partial: bool) {
         for c in (0..self.calls.len()).filter(|c| self.is_tool[*c]) {
             let call = &self.calls[c];
             let s =
@@ -218,17 +216,17 @@ impl Task<'_> {
                 _ => None,
             };
             out.tool_calls.push(ToolCallRow {
-                id: &keys.calls[c],
+                id: keys.calls[c].as_str(),
                 task_id: &self.id,
                 trace_id: s.trace_id,
-                service: s.service.or(service),
-                agent: call.run.and_then(|r| keys.agents[r].as_deref()),
+                service: s.service().or(service),
+                agent: call.run.and_then(|r| keys.agents[r]),
                 run_id: call.run.map(|r| keys.runs[r].as_str()),
                 tool: call.name,
                 call_id: call.call_id,
                 outcome: self.outcome(c),
                 args_digest: call.digest,
-                args: call.item.and_then(|i| i.text),
+                args: call.item.and_then(|i| i.text()),
                 start: call.start.filter(|t| *t > 0 && *t < i64::MAX),
                 end: call.end,
                 duration_ns: duration,
@@ -242,15 +240,15 @@ impl Task<'_> {
         }
     }
 
-    fn write_runs(&self, out: &mut Tables, keys: &Keys) {
+    fn write_runs(&self, out: &mut Tables, keys: &Keys<'_>) {
         for (r, run) in self.runs.runs.iter().enumerate().filter(|(_, r)| r.merged.is_none()) {
             let s = self.g.nodes[run.root].s;
             let tools = self.calls_of(r).filter(|c| self.is_tool[*c]).count();
             out.agent_runs.push(AgentRunRow {
-                run_id: &keys.runs[r],
+                run_id: keys.runs[r].as_str(),
                 task_id: &self.id,
                 trace_id: s.trace_id,
-                agent: keys.agents[r].as_deref(),
+                agent: keys.agents[r],
                 parent_run_id: run.parent_run.map(|p| keys.runs[p].as_str()),
                 handoff_id: self
                     .transfers
@@ -267,10 +265,10 @@ impl Task<'_> {
             let s = self.g.nodes[f.node].s;
             let run = Some(f.run).filter(|r| *r != usize::MAX);
             out.inferences.push(InferenceRow {
-                inference_id: &keys.inferences[k],
+                inference_id: keys.inferences[k].as_str(),
                 task_id: &self.id,
                 run_id: run.map(|r| keys.runs[r].as_str()),
-                agent: run.and_then(|r| keys.agents[r].as_deref()),
+                agent: run.and_then(|r| keys.agents[r]),
                 trace_id: s.trace_id,
                 span_id: s.span_id,
                 model: f.model,
@@ -291,20 +289,35 @@ pub(super) fn refs_of(v: &[String]) -> Vec<&str> {
 }
 
 /// The ids of what was found, each computed once, and the names of the agents by run.
-struct Keys {
-    calls: Vec<String>,
-    handoffs: Vec<String>,
-    runs: Vec<String>,
-    inferences: Vec<String>,
-    agents: Vec<Option<String>>,
+struct Keys<'t> {
+    calls: Vec<Id>,
+    handoffs: Vec<Id>,
+    runs: Vec<Id>,
+    inferences: Vec<Id>,
+    agents: Vec<Option<&'t str>>,
+}
+
+/// 16 hex digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Id([u8; 16]);
+
+impl Id {
+    fn new(n: u64) -> Self {
+        let digit = |place: usize| b"0123456789abcdef"[(n >> (60 - 4 * place)) as usize & 15];
+        Self(std::array::from_fn(digit))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
 }
 
 /// A short id that depends on nothing but the parts.
-fn short(parts: &[&str]) -> String {
+fn short(parts: &[&str]) -> Id {
     let mut h = SipHasher13::new();
     for p in parts {
         h.write(p.as_bytes());
         h.write_u8(0xff);
     }
-    format!("{:016x}", h.finish())
+    Id::new(h.finish())
 }

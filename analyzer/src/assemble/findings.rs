@@ -1,11 +1,12 @@
 //! What stands out in one task, in sentences.
 
+use super::emit::Id;
 use super::judge::Task;
 use super::repeats::Kind;
 use crate::tables::{FindingRow, Tables};
 
 impl Task<'_> {
-    pub(super) fn write_findings(&self, out: &mut Tables, ids: &[String], partial: Option<&'static str>) {
+    pub(super) fn write_findings(&self, out: &mut Tables, ids: &[Id], partial: Option<&'static str>) {
         let mut add = |kind: &str, severity: &str, handoff: Option<&str>, text: String| {
             out.findings.push(FindingRow {
                 kind,
@@ -159,7 +160,7 @@ impl Task<'_> {
             add(
                 "bounce",
                 "warning",
-                Some(&ids[b.back]),
+                Some(ids[b.back].as_str()),
                 format!(
                     "The same goal went back to {} and was passed on or done again.",
                     if t.mode == "return_to_caller" {

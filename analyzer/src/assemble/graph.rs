@@ -3,6 +3,7 @@
 
 use foldhash::HashMap;
 use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
 
 use baton_record::schema::{Contents, ItemRef, PayloadRef, SpanRef};
 use baton_record::span::{Args, ItemKind, Role, Source, Status, View};
@@ -14,7 +15,8 @@ pub(super) struct Node<'a> {
     pub parent: Option<usize>,
     /// Of spans that miss the same parent, the one that stands for all.
     pub beside: Option<usize>,
-    pub children: Vec<usize>,
+    /// The last end of a child.
+    children_end: Option<i64>,
     pub depth: u32,
     /// Start for ordering: never before the parent's. The raw one stays in `s`.
     pub start: i64,
@@ -42,29 +44,32 @@ pub(super) struct Graph<'a> {
     pub doubled: usize,
 }
 
-/// The parts of a row that move into the tree.
+/// The ids of a span. Those of its own differ nearly always, so they alone are hashed.
+#[derive(PartialEq, Eq)]
+struct SpanId<'a> {
+    trace: &'a str,
+    span: &'a str,
+}
+
+impl Hash for SpanId<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.span.hash(state);
+    }
+}
+
+type ById<'a> = HashMap<SpanId<'a>, usize>;
+
+/// What a row holds.
 #[derive(Debug, Default)]
-pub(super) struct Held<'a> {
+struct Held<'a> {
     input: Option<Vec<ItemRef<'a>>>,
     output: Option<Vec<ItemRef<'a>>>,
     payloads: Vec<PayloadRef<'a>>,
 }
 
 impl<'a> Held<'a> {
-    /// Takes them from a row.
-    pub(super) fn take(row: &mut SpanRef<'a>) -> Self {
-        Self {
-            input: row.input.take(),
-            output: row.output.take(),
-            payloads: std::mem::take(&mut row.payloads),
-        }
-    }
-
-    /// Gives the items what they hold.
-    pub(super) fn fill(&mut self, contents: &Contents<'a>) {
-        for items in [&mut self.input, &mut self.output] {
-            contents.fill(items.as_deref_mut().unwrap_or_default());
-        }
+    fn of(row: &SpanRef<'a>, contents: &'a Contents<'a>) -> Self {
+        Self { input: row.input(contents), output: row.output(contents), payloads: row.payloads() }
     }
 
     fn hashes(&self) -> Vec<Option<i64>> {
@@ -84,16 +89,15 @@ fn prefer((a, x): (&SpanRef<'_>, &Held<'_>), (b, y): (&SpanRef<'_>, &Held<'_>)) 
     fullness(a, x)
         .cmp(&fullness(b, y))
         .then_with(|| b.start.cmp(&a.start))
-        .then_with(|| b.name.cmp(a.name))
-        .then_with(|| b.agent.cmp(&a.agent))
+        .then_with(|| b.name().cmp(a.name()))
+        .then_with(|| b.agent().cmp(&a.agent()))
         .then_with(|| y.hashes().cmp(&x.hashes()))
 }
 
 impl<'a> Graph<'a> {
-    /// Builds the tree of the given rows, whose items and payloads come beside them.
-    pub(super) fn new(rows: &'a [SpanRef<'a>], mut held: Vec<Held<'a>>) -> Self {
-        let mut by_id: HashMap<(&str, &str), usize> =
-            HashMap::with_capacity_and_hasher(rows.len(), Default::default());
+    /// Builds the tree of the given rows.
+    pub(super) fn new(rows: &'a [SpanRef<'a>], contents: &'a Contents<'a>) -> Self {
+        let mut by_id: ById<'_> = HashMap::with_capacity_and_hasher(rows.len(), Default::default());
         let mut winners: Vec<usize> = Vec::with_capacity(rows.len());
         let mut logs: Vec<usize> = Vec::new();
         let mut conflicts = 0;
@@ -102,7 +106,7 @@ impl<'a> Graph<'a> {
                 logs.push(i);
                 continue;
             }
-            match by_id.entry((r.trace_id, r.span_id)) {
+            match by_id.entry(SpanId { trace: r.trace_id, span: r.span_id }) {
                 std::collections::hash_map::Entry::Vacant(e) => {
                     e.insert(winners.len());
                     winners.push(i);
@@ -110,8 +114,10 @@ impl<'a> Graph<'a> {
                 std::collections::hash_map::Entry::Occupied(e) => {
                     let w = &mut winners[*e.get()];
                     let old = &rows[*w];
-                    conflicts += usize::from(old.name != r.name || old.start != r.start || old.end != r.end);
-                    if prefer((r, &held[i]), (old, &held[*w])).is_gt() {
+                    conflicts +=
+                        usize::from(old.name() != r.name() || old.start != r.start || old.end != r.end);
+                    let held = |r| Held::of(r, contents);
+                    if prefer((r, &held(r)), (old, &held(old))).is_gt() {
                         *w = i;
                     }
                 }
@@ -122,18 +128,18 @@ impl<'a> Graph<'a> {
         g.nodes = winners
             .into_iter()
             .map(|i| {
-                let (s, h) = (&rows[i], std::mem::take(&mut held[i]));
+                let s = &rows[i];
                 Node {
                     s,
                     parent: None,
                     beside: None,
-                    children: Vec::new(),
+                    children_end: None,
                     depth: 0,
                     start: s.start.unwrap_or(i64::MIN),
                     end: s.end,
-                    input: h.input,
-                    output: h.output,
-                    payloads: h.payloads,
+                    input: s.input(contents),
+                    output: s.output(contents),
+                    payloads: s.payloads(),
                     view: s.view,
                     error: s.status == Status::Error,
                     duplicate: false,
@@ -141,21 +147,21 @@ impl<'a> Graph<'a> {
             })
             .collect();
         g.link(&by_id);
-        let logs = logs.into_iter().map(|i| (&rows[i], std::mem::take(&mut held[i]))).collect();
+        let logs = logs.into_iter().map(|i| (&rows[i], Held::of(&rows[i], contents))).collect();
         g.join_logs(logs, &by_id);
         g
     }
 
-    fn link(&mut self, by_id: &HashMap<(&str, &str), usize>) {
+    fn link(&mut self, by_id: &ById<'_>) {
         let n = self.nodes.len();
         let mut orphans: Vec<usize> = Vec::new();
         for i in 0..n {
             let s = self.nodes[i].s;
             if let Some(p) = s.parent_id {
-                match by_id.get(&(s.trace_id, p)) {
+                match by_id.get(&SpanId { trace: s.trace_id, span: p }) {
                     Some(&p) if p != i => self.nodes[i].parent = Some(p),
                     Some(_) => self.partial = Some("a span is its own parent"),
-                    None if s.remote_parent => {}
+                    None if s.remote_parent() => {}
                     None => {
                         self.partial = Some("a parent span is missing");
                         orphans.push(i);
@@ -170,8 +176,8 @@ impl<'a> Graph<'a> {
         }
         // Every walk up the parents must end: the member of a cycle that starts first becomes a root.
         let mut state = vec![0u8; n]; // 1: on the path, 2: known to end
+        let mut path = Vec::new();
         for i in 0..n {
-            let mut path = Vec::new();
             let mut at = Some(i);
             while let Some(x) = at {
                 if state[x] != 0 {
@@ -192,33 +198,33 @@ impl<'a> Graph<'a> {
                     self.partial = Some("parents form a circle");
                 }
             }
-            path.into_iter().for_each(|p| state[p] = 2);
+            path.drain(..).for_each(|p| state[p] = 2);
         }
         self.adopt(&orphans);
+        // The children of each node as a chain.
+        let (mut first, mut next): (Vec<Option<usize>>, Vec<Option<usize>>) = (vec![None; n], vec![None; n]);
         for i in 0..n {
             if let Some(p) = self.nodes[i].parent {
-                self.nodes[p].children.push(i);
+                next[i] = first[p].replace(i);
+                self.nodes[p].children_end = self.nodes[p].children_end.max(self.nodes[i].end);
             }
         }
         // Depth and order: parents first, and no child before its parent.
         let mut stack: Vec<usize> = (0..n).filter(|i| self.nodes[*i].parent.is_none()).collect();
         while let Some(i) = stack.pop() {
             let (start, depth) = (self.nodes[i].start, self.nodes[i].depth);
-            for c in self.nodes[i].children.clone() {
+            let mut child = first[i];
+            while let Some(c) = child {
                 let node = &mut self.nodes[c];
                 node.depth = depth + 1;
                 node.start = node.start.max(start);
                 stack.push(c);
+                child = next[c];
             }
         }
         let mut order: Vec<usize> = (0..n).collect();
         order.sort_by(|a, b| self.key(*a).cmp(&self.key(*b)));
         self.order = order;
-        for i in 0..n {
-            let mut children = std::mem::take(&mut self.nodes[i].children);
-            children.sort_by(|a, b| self.key(*a).cmp(&self.key(*b)));
-            self.nodes[i].children = children;
-        }
     }
 
     /// A span whose parent is missing hangs on the root of its trace, where there is one; else it stands beside those that
@@ -264,30 +270,26 @@ impl<'a> Graph<'a> {
     }
 
     /// Log records carry messages, arguments and judgements that the span lacks.
-    fn join_logs(
-        &mut self,
-        mut logs: Vec<(&'a SpanRef<'a>, Held<'a>)>,
-        by_id: &HashMap<(&str, &str), usize>,
-    ) {
+    fn join_logs(&mut self, mut logs: Vec<(&'a SpanRef<'a>, Held<'a>)>, by_id: &ById<'_>) {
         if logs.is_empty() {
             return;
         }
-        let place = |l: &SpanRef<'a>| (l.trace_id, l.span_id, l.start, l.name);
+        let place = |l: &SpanRef<'a>| (l.trace_id, l.span_id, l.start, l.name());
         logs.sort_by(|(a, x), (b, y)| place(a).cmp(&place(b)).then_with(|| x.hashes().cmp(&y.hashes())));
         // The same record twice is once.
         logs.dedup_by(|(a, x), (b, y)| place(a) == place(b) && x.hashes() == y.hashes());
         let mut by_call: HashMap<(&str, &str), usize> = HashMap::default();
         for (i, n) in self.nodes.iter().enumerate() {
-            if let (Role::Tool, Some(c), true) = (n.s.role, n.s.call_id, n.s.tool.is_some()) {
+            if let (Role::Tool, Some(c), true) = (n.s.role, n.s.call_id(), n.s.tool().is_some()) {
                 by_call.entry((n.s.trace_id, c)).or_insert(i);
             }
         }
         let had: Vec<(bool, bool)> =
             self.nodes.iter().map(|n| (n.input.is_some(), n.output.is_some())).collect();
         for (l, h) in logs {
-            let target = match (l.role, l.call_id) {
+            let target = match (l.role, l.call_id()) {
                 (Role::Tool, Some(c)) => by_call.get(&(l.trace_id, c)).copied(),
-                _ => by_id.get(&(l.trace_id, l.span_id)).copied(),
+                _ => by_id.get(&SpanId { trace: l.trace_id, span: l.span_id }).copied(),
             };
             let Some(t) = target else { continue };
             let n = &mut self.nodes[t];
@@ -335,6 +337,28 @@ impl<'a> Graph<'a> {
         }
     }
 
+    /// Each trace with its first start.
+    pub(super) fn traces(&self) -> Vec<(&'a str, i64)> {
+        let mut out: Vec<(&'a str, i64)> = Vec::new();
+        let mut places: HashMap<&'a str, usize> = HashMap::default();
+        for n in &self.nodes {
+            // Nodes of one trace stand together.
+            let known = match out.last() {
+                Some((t, _)) if *t == n.s.trace_id => Some(out.len() - 1),
+                _ if out.is_empty() => None,
+                _ => places.get(n.s.trace_id).copied(),
+            };
+            match known {
+                Some(k) => out[k].1 = out[k].1.min(n.start),
+                None => {
+                    places.insert(n.s.trace_id, out.len());
+                    out.push((n.s.trace_id, n.start));
+                }
+            }
+        }
+        out
+    }
+
     /// Ancestors of a node, nearest first.
     pub(super) fn ancestors(&self, i: usize) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(self.nodes[i].parent, |p| self.nodes[*p].parent)
@@ -364,8 +388,6 @@ impl<'a> Graph<'a> {
     /// End of a node for ordering: its own, else that of its last child, else its start.
     pub(super) fn end(&self, i: usize) -> i64 {
         let n = &self.nodes[i];
-        n.end
-            .unwrap_or_else(|| n.children.iter().filter_map(|c| self.nodes[*c].end).max().unwrap_or(n.start))
-            .max(n.start)
+        n.end.or(n.children_end).unwrap_or(n.start).max(n.start)
     }
 }

@@ -2,7 +2,7 @@
 
 use foldhash::{HashMap, HashSet};
 
-use baton_record::schema::{ItemRef, PayloadRef};
+use baton_record::schema::{ItemRef, Names, PayloadRef};
 use baton_record::span::{ItemKind, Role, View};
 
 use super::graph::Graph;
@@ -24,7 +24,7 @@ pub(super) struct Inference<'a> {
     pub output: Option<Vec<ItemRef<'a>>>,
     pub payloads: Vec<PayloadRef<'a>>,
     pub view: View,
-    pub policies: Vec<&'a str>,
+    pub policies: Names<'a>,
     pub start: i64,
     pub end: i64,
     /// Which run it belongs to.
@@ -42,6 +42,18 @@ fn same_model(a: Option<&str>, b: Option<&str>) -> bool {
     }
 }
 
+/// Recordings of one call; there is rarely more than one.
+struct Group {
+    first: usize,
+    others: Vec<usize>,
+}
+
+impl Group {
+    fn iter(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
+        std::iter::once(self.first).chain(self.others.iter().copied())
+    }
+}
+
 /// The model calls of the graph by start, and how many recordings were left out. Nodes that only repeat a
 /// call are marked as duplicates.
 pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
@@ -52,7 +64,7 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
         .filter(|i| g.nodes[*i].s.role == Role::Inference && !g.nodes[*i].duplicate)
         .collect();
     let mut duplicates = 0;
-    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
     let mut by_response: HashMap<&str, usize> = HashMap::default();
     let mut of_node: HashMap<usize, usize> = HashMap::with_capacity_and_hasher(all.len(), Default::default());
     // Groups that can still share time with a recording to come.
@@ -63,26 +75,31 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
         let least = least.saturating_sub(NEAR);
         open.retain(|k| {
             groups[*k].iter().any(|j| {
-                let s = g.nodes[*j].s;
+                let s = g.nodes[j].s;
                 s.end.max(s.start).is_none_or(|e| e >= least)
             })
         });
-        let repeats_one = |k: &usize| groups[*k].iter().any(|&j| repeats(g, i, j));
+        let repeats_one = |k: &usize| groups[*k].iter().any(|j| repeats(g, i, j));
         let found = s
-            .response_id
+            .response_id()
             .and_then(|r| by_response.get(r).copied())
             .or_else(|| g.ancestors(i).filter_map(|a| of_node.get(&a).copied()).find(|k| repeats_one(k)))
             .or_else(|| open.iter().rev().copied().find(|k| repeats_one(k)));
-        let k = found.unwrap_or_else(|| {
-            groups.push(Vec::new());
-            groups.len() - 1
-        });
+        let k = match found {
+            Some(k) => {
+                groups[k].others.push(i);
+                k
+            }
+            None => {
+                groups.push(Group { first: i, others: Vec::new() });
+                groups.len() - 1
+            }
+        };
         if !open.contains(&k) {
             open.push(k);
         }
-        groups[k].push(i);
         of_node.insert(i, k);
-        if let Some(r) = s.response_id {
+        if let Some(r) = s.response_id() {
             by_response.entry(r).or_insert(k);
         }
     }
@@ -96,9 +113,9 @@ pub(super) fn collect<'a>(g: &mut Graph<'a>) -> (Vec<Inference<'a>>, i64) {
             ) + usize::from(n.output.is_some());
             (messages, std::cmp::Reverse(n.depth))
         };
-        let Some(&primary) = grp.iter().rev().max_by_key(|i| richness(i)) else { continue };
+        let Some(primary) = grp.iter().rev().max_by_key(richness) else { continue };
         let mut inf = from_node(g, primary);
-        for &i in grp.iter().filter(|i| **i != primary) {
+        for i in grp.iter().filter(|i| *i != primary) {
             duplicates += 1;
             inf.recordings += 1;
             g.nodes[i].duplicate = true;
@@ -138,18 +155,18 @@ fn from_node<'a>(g: &mut Graph<'a>, i: usize) -> Inference<'a> {
     let captured = known && !(items.is_empty() && !instructions.is_empty() && n.view.lossy);
     Inference {
         node: i,
-        response_id: n.s.response_id,
-        previous_response_id: n.s.previous_response_id,
-        model: n.s.model,
-        input_tokens: n.s.input_tokens,
-        output_tokens: n.s.output_tokens,
-        finish: n.s.finish,
+        response_id: n.s.response_id(),
+        previous_response_id: n.s.previous_response_id(),
+        model: n.s.model(),
+        input_tokens: n.s.input_tokens(),
+        output_tokens: n.s.output_tokens(),
+        finish: n.s.finish(),
         input: captured.then_some(items),
         instructions,
         output: n.output.take(),
         payloads: std::mem::take(&mut n.payloads),
         view: n.view,
-        policies: n.s.view_policies.clone(),
+        policies: n.s.view_policies(),
         start: n.start,
         end,
         run: usize::MAX,
@@ -161,19 +178,19 @@ fn from_node<'a>(g: &mut Graph<'a>, i: usize) -> Inference<'a> {
 /// the other, is its ancestor, or both ends nearly coincide under one parent.
 fn repeats(g: &Graph<'_>, i: usize, j: usize) -> bool {
     let (a, b) = (g.nodes[i].s, g.nodes[j].s);
-    if a.response_id.is_some() && b.response_id.is_some() {
-        return a.response_id == b.response_id;
+    if a.response_id().is_some() && b.response_id().is_some() {
+        return a.response_id() == b.response_id();
     }
-    let usage_known = a.input_tokens.is_some() && b.input_tokens.is_some();
-    if !same_model(a.model, b.model)
-        || (usage_known && (a.input_tokens != b.input_tokens || a.output_tokens != b.output_tokens))
+    let usage_known = a.input_tokens().is_some() && b.input_tokens().is_some();
+    if !same_model(a.model(), b.model())
+        || (usage_known && (a.input_tokens() != b.input_tokens() || a.output_tokens() != b.output_tokens()))
     {
         return false;
     }
     if g.is_below(i, j) || g.is_below(j, i) {
         return true;
     }
-    if !usage_known || a.scope == b.scope {
+    if !usage_known || a.scope() == b.scope() {
         return false;
     }
     let (Some(a0), Some(a1), Some(b0), Some(b1)) = (a.start, a.end, b.start, b.end) else { return false };
@@ -253,13 +270,13 @@ pub(super) fn drop_mirrors(g: &mut Graph<'_>) -> i64 {
             traces.len() - 1
         });
         let t = &mut traces[k];
-        t.scopes.insert(s.scope);
+        t.scopes.insert(s.scope());
         t.start = t.start.min(n.start);
         t.end = t.end.max(n.end.unwrap_or(n.start));
         t.content += n.input.iter().chain(&n.output).map(Vec::len).sum::<usize>();
         t.inferences += i64::from(s.role == Role::Inference);
         if s.role == Role::Tool {
-            t.calls.extend(s.call_id);
+            t.calls.extend(s.call_id());
         }
         t.calls
             .extend(n.output.iter().flatten().filter(|i| i.kind == ItemKind::Call).filter_map(|i| i.call_id));

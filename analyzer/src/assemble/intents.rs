@@ -23,7 +23,7 @@ pub(super) struct Intent<'a> {
     /// Spans that speak of it.
     pub nodes: Vec<usize>,
     /// A handoff span or transfer attributes.
-    pub explicit: Option<&'a HandoffRef<'a>>,
+    pub explicit: Option<HandoffRef<'a>>,
     /// The name or the attributes make it a transfer whatever follows.
     pub sure: bool,
     /// The sender waits.
@@ -62,11 +62,11 @@ pub(super) fn collect<'a>(
 
 fn from_call<'a>(g: &Graph<'a>, infs: &[Inference<'a>], i: usize, c: &Call<'a>, out: &mut Vec<Intent<'a>>) {
     let node = c.node.map(|n| &g.nodes[n]);
-    let said = node.and_then(|n| n.s.handoff.as_deref());
+    let said = node.and_then(|n| n.s.handoff());
     let named = transfer_name(c.name);
-    let routed = c.payloads.iter().any(|p| p.source != Source::Update && !p.targets.is_empty());
+    let routed = c.payloads.iter().any(|p| p.source != Source::Update && !p.targets().is_empty());
     let commanded =
-        said.is_some_and(|h| !h.to.is_empty() && matches!(h.signal, Signal::Command | Signal::Goto));
+        said.is_some_and(|h| !h.to().is_empty() && matches!(h.signal, Signal::Command | Signal::Goto));
     let explicit = said.filter(|h| h.signal == Signal::Explicit);
     let is_task = matches!(named, Some(TransferName::Task | TransferName::Delegate(_)));
     let sure = named.as_ref().is_some_and(TransferName::is_sure);
@@ -76,15 +76,15 @@ fn from_call<'a>(g: &Graph<'a>, infs: &[Inference<'a>], i: usize, c: &Call<'a>, 
     }
     // Where it goes: the span's own word, the arguments, the tool's name.
     let mut targets: Vec<String> = Vec::new();
-    if let Some(h) = said.filter(|h| !h.to.is_empty()) {
-        targets.extend(h.to.iter().map(|s| (*s).to_owned()));
+    if let Some(h) = said.filter(|h| !h.to().is_empty()) {
+        targets.extend(h.to().iter().map(str::to_owned));
     }
     if targets.is_empty() {
         targets.extend(
             c.payloads
                 .iter()
                 .filter(|p| p.source != Source::Update)
-                .flat_map(|p| p.targets.iter().map(|s| (*s).to_owned())),
+                .flat_map(|p| p.targets().iter().map(str::to_owned)),
         );
     }
     if targets.is_empty() {
@@ -102,7 +102,7 @@ fn from_call<'a>(g: &Graph<'a>, infs: &[Inference<'a>], i: usize, c: &Call<'a>, 
         .is_some_and(|x| matches!(x.args, baton_record::span::Args::Whole | baton_record::span::Args::Bare));
     let base = Intent {
         run: c.run,
-        from_name: said.and_then(|h| h.from),
+        from_name: said.and_then(|h| h.from()),
         target: None,
         time: c.order,
         call: Some(i),
@@ -114,8 +114,8 @@ fn from_call<'a>(g: &Graph<'a>, infs: &[Inference<'a>], i: usize, c: &Call<'a>, 
             || (is_task && routed),
         returns: named.as_ref().is_some_and(TransferName::returns),
         back: matches!(named, Some(TransferName::Back(_))),
-        mode: said.and_then(|h| h.mode),
-        failed: c.error && node.is_none_or(|n| n.s.control == Control::None),
+        mode: said.and_then(|h| h.mode()),
+        failed: c.error && node.is_none_or(|n| n.s.control() == Control::None),
         turn: c.inference.or_else(|| last_before(infs, c.run, c.order)),
         payloads: c.payloads.clone(),
         captured: args_known,
@@ -152,13 +152,13 @@ fn from_spans<'a>(
         if n.duplicate || of_calls.contains(&i) {
             continue;
         }
-        let said = n.s.handoff.as_deref();
+        let said = n.s.handoff();
         if said.is_some_and(|h| h.signal == Signal::Received) || (said.is_none() && n.s.role != Role::Handoff)
         {
             continue;
         }
         let signal = said.map_or(Signal::Explicit, |h| h.signal);
-        let from = said.and_then(|h| h.from);
+        let from = said.and_then(|h| h.from());
         let time = n.start;
         let own_run = runs.of_node[i];
         let by_name = from.map(slug).and_then(|f| {
@@ -178,7 +178,7 @@ fn from_spans<'a>(
         };
         let run = run.or_else(|| before_node(g, runs, i));
         let targets: Vec<Option<(String, String)>> = match said {
-            Some(h) if !h.to.is_empty() => h.to.iter().map(|t| Some(((*t).to_owned(), slug(t)))).collect(),
+            Some(h) if !h.to().is_empty() => h.to().iter().map(|t| Some((t.to_owned(), slug(t)))).collect(),
             _ => vec![None],
         };
         let weak = matches!(signal, Signal::Goto) || (signal == Signal::Command && n.s.role != Role::Tool);
@@ -204,8 +204,8 @@ fn from_spans<'a>(
                 sure: !weak,
                 returns: false,
                 back: false,
-                mode: said.and_then(|h| h.mode),
-                failed: n.error && n.s.control == Control::None && !weak,
+                mode: said.and_then(|h| h.mode()),
+                failed: n.error && n.s.control() == Control::None && !weak,
                 turn: last_before(infs, run, time.max(end)),
                 captured: !payloads.is_empty(),
                 payloads,
@@ -242,7 +242,7 @@ fn merge<'a>(
     target: Option<&(String, String)>,
     time: i64,
     end: i64,
-    explicit: Option<&'a HandoffRef<'a>>,
+    explicit: Option<HandoffRef<'a>>,
     node: &super::graph::Node<'a>,
     weak: bool,
 ) -> bool {
@@ -270,8 +270,8 @@ fn merge<'a>(
     if explicit.is_some() {
         x.explicit = x.explicit.or(explicit);
         x.sure = true;
-        x.mode = x.mode.or(explicit.and_then(|h| h.mode));
-        x.from_name = x.from_name.or(explicit.and_then(|h| h.from));
+        x.mode = x.mode.or(explicit.and_then(|h| h.mode()));
+        x.from_name = x.from_name.or(explicit.and_then(|h| h.from()));
     }
     if node.s.role == Role::Handoff {
         x.sure = true;
@@ -280,7 +280,7 @@ fn merge<'a>(
     if x.target.is_none() {
         x.target = target.cloned();
     }
-    if node.s.role == Role::Handoff && node.error && node.s.control == Control::None {
+    if node.s.role == Role::Handoff && node.error && node.s.control() == Control::None {
         x.failed = true;
     }
     if !node.payloads.is_empty() && node.s.role != Role::Inference {

@@ -3,9 +3,11 @@
 
 use foldhash::{HashMap, HashSet};
 
+use std::sync::atomic::Ordering;
+
 use baton_record::contract::Field;
 use baton_record::names::is_final_answer_tool;
-use baton_record::schema::{SpanRef, unpack_u32, unpack_u64};
+use baton_record::schema::{Contents, SpanRef, unpack_u32, unpack_u64};
 use baton_record::span::{ItemKind, Role};
 
 use super::Rules;
@@ -13,7 +15,7 @@ use super::bounces::{self, Bounce};
 use super::calls::{self, Call};
 use super::constraints::{Constraints, Tracker};
 use super::context::{self, Context, Leak};
-use super::graph::{Graph, Held};
+use super::graph::Graph;
 use super::inference::{self, Inference};
 use super::intents;
 use super::repeats::{self, Kind, Repeat};
@@ -44,28 +46,30 @@ pub(super) struct Task<'a> {
 /// Where things are, so that a long task is not searched through for each of its parts.
 struct Places {
     /// By transfer: the calls that count under it.
-    calls_under: HashMap<usize, Vec<usize>>,
+    calls_under: Index,
     /// By run: its calls.
-    calls_of: HashMap<usize, Vec<usize>>,
+    calls_of: Index,
     /// By model call: the calls it asked for.
-    asked: HashMap<usize, Vec<usize>>,
+    asked: Index,
     /// By the sender's model call: the transfers it asked for.
-    sent: HashMap<usize, Vec<usize>>,
+    sent: Index,
 }
 
-/// The places of what has a key, by key, in order.
-fn by_key(keys: impl Iterator<Item = Option<usize>>) -> HashMap<usize, Vec<usize>> {
-    let mut out: HashMap<usize, Vec<usize>> = HashMap::default();
-    for (place, key) in keys.enumerate() {
-        if let Some(key) = key {
-            out.entry(key).or_default().push(place);
-        }
+/// The places of what has a key: key and place, sorted.
+struct Index(Vec<(usize, usize)>);
+
+impl Index {
+    fn new(keys: impl Iterator<Item = Option<usize>>) -> Self {
+        let mut all: Vec<(usize, usize)> =
+            keys.enumerate().filter_map(|(place, key)| Some((key?, place))).collect();
+        all.sort_unstable();
+        Self(all)
     }
-    out
-}
 
-fn of(places: &HashMap<usize, Vec<usize>>, key: usize) -> impl Iterator<Item = usize> + '_ {
-    places.get(&key).into_iter().flatten().copied()
+    fn of(&self, key: usize) -> impl Iterator<Item = usize> + '_ {
+        let from = self.0.partition_point(|(k, _)| *k < key);
+        self.0[from..].iter().take_while(move |(k, _)| *k == key).map(|(_, place)| *place)
+    }
 }
 
 /// A value, or why it cannot be known.
@@ -101,12 +105,14 @@ pub(super) struct Payload {
 pub(super) fn task<'a>(
     rules: &Rules,
     rows: &'a [SpanRef<'a>],
-    held: Vec<Held<'a>>,
+    contents: &'a Contents<'a>,
     task_id: Option<&str>,
     out: &mut Tables,
 ) {
-    let mut g = Graph::new(rows, held);
-    out.doubled += g.doubled as u64;
+    let mut g = Graph::new(rows, contents);
+    if g.doubled > 0 {
+        rules.doubled.fetch_add(g.doubled as u64, Ordering::Relaxed);
+    }
     let mirrored = inference::drop_mirrors(&mut g);
     let (mut infs, duplicates) = inference::collect(&mut g);
     let mut runs = runs::build(&g, &mut infs);
@@ -121,10 +127,10 @@ pub(super) fn task<'a>(
     let before: Vec<Option<i64>> = under.iter().map(|u| u.map(|t| transfers[t].time)).collect();
     let repeats = repeats::find(rules, &calls, &is_tool, &before);
     let at = Places {
-        calls_under: by_key(under.iter().copied()),
-        calls_of: by_key(calls.iter().map(|c| c.run)),
-        asked: by_key(calls.iter().map(|c| c.inference)),
-        sent: by_key(transfers.iter().map(|t| t.sender)),
+        calls_under: Index::new(under.iter().copied()),
+        calls_of: Index::new(calls.iter().map(|c| c.run)),
+        asked: Index::new(calls.iter().map(|c| c.inference)),
+        sent: Index::new(transfers.iter().map(|t| t.sender)),
     };
     let mut t = Task {
         id: identity(&g, task_id),
@@ -158,8 +164,8 @@ fn identity(g: &Graph<'_>, task_id: Option<&str>) -> String {
         .iter()
         .copied()
         .filter(|i| g.nodes[*i].parent.is_none())
-        .find_map(|i| g.nodes[i].s.conversation_id);
-    let any = root.or_else(|| g.order.iter().find_map(|i| g.nodes[*i].s.conversation_id));
+        .find_map(|i| g.nodes[i].s.conversation_id());
+    let any = root.or_else(|| g.order.iter().find_map(|i| g.nodes[*i].s.conversation_id()));
     match any {
         Some(c) if traces.len() > 1 || root.is_some() => c.to_owned(),
         _ => g.order.first().map(|i| g.nodes[*i].s.trace_id).unwrap_or_default().to_owned(),
@@ -251,30 +257,23 @@ impl Task<'_> {
         let redoes: Vec<bool> = (0..self.transfers.len())
             .map(|i| self.calls_under(i).any(|c| self.repeats[c].is_some_and(|r| r.kind == Kind::Redundant)))
             .collect();
-        let roots: Vec<i64> = {
-            let mut first: HashMap<&str, i64> = HashMap::default();
-            for n in &self.g.nodes {
-                let e = first.entry(n.s.trace_id).or_insert(n.start);
-                *e = (*e).min(n.start);
-            }
-            first.into_values().collect()
-        };
+        let roots: Vec<i64> = self.g.traces().into_iter().map(|(_, start)| start).collect();
         let turn_of = |t: i64| roots.iter().filter(|s| **s <= t).count();
         self.bounces = bounces::find(&self.infs, &self.runs, &self.transfers, &redoes, &turn_of);
     }
 
     pub(super) fn calls_under(&self, transfer: usize) -> impl Iterator<Item = usize> + '_ {
-        of(&self.at.calls_under, transfer)
+        self.at.calls_under.of(transfer)
     }
 
     /// The calls that a model call asked for.
     pub(super) fn asked_by(&self, inference: usize) -> impl Iterator<Item = usize> + '_ {
-        of(&self.at.asked, inference)
+        self.at.asked.of(inference)
     }
 
     /// The calls of a run.
     pub(super) fn calls_of(&self, run: usize) -> impl Iterator<Item = usize> + '_ {
-        of(&self.at.calls_of, run)
+        self.at.calls_of.of(run)
     }
 
     /// What the sender put into the transfer (METRICS.md section 1, payload).
@@ -282,10 +281,10 @@ impl Task<'_> {
         let mut p = Payload::default();
         let rows: Vec<_> = t.payloads.iter().collect();
         // What the sender's own tracing says of its payload counts, whether its content is kept or not.
-        let said = t.explicit.is_some_and(|h| h.fields.is_some());
+        let said = t.explicit.is_some_and(|h| h.fields().is_some());
         if let Some(h) = t.explicit {
-            p.tokens = h.payload_tokens;
-            p.fields = h.fields.unwrap_or(0);
+            p.tokens = h.payload_tokens();
+            p.fields = h.fields().unwrap_or(0);
             p.narrative = p.fields & Field::Narrative.bit() != 0;
         }
         p.unknown = self.payload_unknown(t).filter(|_| !said);
@@ -293,19 +292,19 @@ impl Task<'_> {
             return p;
         }
         for r in &rows {
-            p.fields |= r.fields;
+            p.fields |= r.fields();
             p.narrative |= r.narrative;
-            for a in &r.aliases {
+            for a in r.aliases().iter() {
                 if !p.aliases.iter().any(|x| x == a) {
-                    p.aliases.push((*a).to_owned());
+                    p.aliases.push(a.to_owned());
                 }
             }
         }
         // The arguments and the state they are copied to say the same twice: the larger one counts.
-        let largest = rows.iter().filter(|r| !r.empty).max_by_key(|r| r.tokens);
-        p.text = largest.and_then(|r| r.text).map(str::to_owned);
+        let largest = rows.iter().filter(|r| !r.empty).max_by_key(|r| r.tokens());
+        p.text = largest.and_then(|r| r.text()).map(str::to_owned);
         if p.tokens.is_none() && p.unknown.is_none() {
-            p.tokens = largest.and_then(|r| r.tokens.map(i64::from));
+            p.tokens = largest.and_then(|r| r.tokens().map(i64::from));
         }
         if (t.in_text || rows.iter().all(|r| r.empty)) && p.unknown.is_none() && !said {
             // The tool takes nothing but the target: the text of the same turn is what was said.
@@ -315,9 +314,9 @@ impl Task<'_> {
                 .flat_map(|k| self.infs[k].output.iter().flatten())
                 .filter(|i| i.kind == ItemKind::Text)
                 .collect();
-            p.tokens = Some(said.iter().filter_map(|i| i.tokens.map(i64::from)).sum());
+            p.tokens = Some(said.iter().filter_map(|i| i.tokens().map(i64::from)).sum());
             p.narrative |= !said.is_empty() && !t.in_text;
-            let texts: Vec<&str> = said.iter().filter_map(|i| i.text).collect();
+            let texts: Vec<&str> = said.iter().filter_map(|i| i.text()).collect();
             p.text = (!texts.is_empty()).then(|| texts.join("\n"));
         }
         p
@@ -392,7 +391,7 @@ impl Task<'_> {
             first_answer.filter(|k| first_call.is_none_or(|c| self.infs[*k].end <= start(&self.calls[c])));
         f.retriage = match (first_call, asked) {
             (_, Some(k)) => {
-                let question = self.infs[k].output.iter().flatten().any(|x| x.asks);
+                let question = self.infs[k].output.iter().flatten().any(|x| x.asks());
                 let held = (0..self.calls.len()).any(|c| {
                     self.is_tool[c]
                         && !self.calls[c].error
@@ -432,7 +431,7 @@ impl Task<'_> {
             return false;
         }
         let Some(turn) = call.inference else { return false };
-        of(&self.at.sent, turn).map(|t| &self.transfers[t]).any(|t| {
+        self.at.sent.of(turn).map(|t| &self.transfers[t]).any(|t| {
             t.outcome == "accepted"
                 && t.call.is_some()
                 && t.to_run.and_then(|r| self.runs.runs[r].inferences.first()).is_some_and(|k| {
@@ -447,16 +446,16 @@ impl Task<'_> {
 
     fn artifacts(&self, rules: &Rules, t: &Transfer<'_>, f: &mut Facts) {
         let mut refs: Vec<String> =
-            t.payloads.iter().flat_map(|p| p.artifacts.iter().map(|s| (*s).to_owned())).collect();
-        refs.extend(t.explicit.iter().flat_map(|h| h.artifacts.iter().map(|s| (*s).to_owned())));
+            t.payloads.iter().flat_map(|p| p.artifacts().iter().map(str::to_owned)).collect();
+        refs.extend(t.explicit.iter().flat_map(|h| h.artifacts().iter().map(str::to_owned)));
         refs.sort();
         refs.dedup();
         if let Some(run) = t.to_run.filter(|_| !refs.is_empty()) {
             let mut used: HashSet<u64> = HashSet::default();
             let mut shingles: HashSet<u32> = HashSet::default();
             let mut add = |i: &baton_record::schema::ItemRef<'_>| {
-                used.extend(unpack_u64(i.idents).map(|h| h | 1));
-                shingles.extend(unpack_u32(i.shingles));
+                used.extend(unpack_u64(i.idents()).map(|h| h | 1));
+                shingles.extend(unpack_u32(i.shingles()));
             };
             for c in self.calls_of(run).map(|c| &self.calls[c]) {
                 c.item.iter().chain(&c.results).for_each(&mut add);
@@ -521,11 +520,11 @@ impl Task<'_> {
             let facts: HashSet<u64> = earlier
                 .results
                 .iter()
-                .flat_map(|r| unpack_u64(r.idents))
+                .flat_map(|r| unpack_u64(r.idents()))
                 .filter(|h| baton_record::prints::is_strong(*h))
                 .collect();
             let carried =
-                self.transfers[t].payloads.iter().any(|p| unpack_u64(p.idents).any(|h| facts.contains(&h)));
+                self.transfers[t].payloads.iter().any(|p| unpack_u64(p.idents()).any(|h| facts.contains(&h)));
             match f.payload.unknown {
                 Some(_) => "unknown",
                 None if carried => "filter",

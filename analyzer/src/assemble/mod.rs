@@ -29,6 +29,8 @@ mod transfers;
 
 use foldhash::HashMap;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use baton_record::config::{Config, Mutating};
 use baton_record::constraint::ConstraintKind;
@@ -36,8 +38,6 @@ use baton_record::prints::{PrintKey, phrase_shingles};
 use baton_record::schema::{Contents, SpanRef};
 
 use crate::tables::Tables;
-
-use graph::Held;
 
 /// A rule of the policy catalogue, ready for matching.
 #[derive(Debug, Clone)]
@@ -67,6 +67,8 @@ pub struct Rules {
     pub volatile: Vec<String>,
     /// The policy catalogue.
     pub policies: Vec<PolicyRule>,
+    /// Counted by assembly: recordings of spans beyond the first of each.
+    pub doubled: Arc<AtomicU64>,
 }
 
 impl Rules {
@@ -84,42 +86,35 @@ impl Rules {
                 agents: p.agents.clone(),
             })
             .collect();
-        Self { key, mutating: config.mutating.clone(), volatile: config.volatile.clone(), policies }
+        Self {
+            key,
+            mutating: config.mutating.clone(),
+            volatile: config.volatile.clone(),
+            policies,
+            ..Self::default()
+        }
     }
 }
 
-/// Assembles one group of traces: usually one task, more where a trace carries several `baton.task.id`s.
-pub fn assemble(rules: &Rules, rows: Vec<SpanRef<'_>>, out: &mut Tables) {
-    let first = rows.iter().find_map(|r| r.task_id);
-    let contents = Contents::of(&rows);
-    if rows.iter().all(|r| r.task_id.is_none() || r.task_id == first) {
-        one(rules, rows, &contents, first, out);
+/// Assembles one group of traces, of whose rows `contents` is: usually one task, more where a trace carries several `baton.task.id`s.
+pub fn assemble(rules: &Rules, rows: &[SpanRef<'_>], contents: &Contents<'_>, out: &mut Tables) {
+    let first = rows.iter().find_map(SpanRef::task_id);
+    if first.is_none() || rows.iter().all(|r| r.task_id().is_none_or(|t| Some(t) == first)) {
+        judge::task(rules, rows, contents, first, out);
         return;
     }
     for (id, part) in parts(rows) {
-        one(rules, part, &contents, Some(&id), out);
+        judge::task(rules, &part, contents, Some(&id), out);
     }
 }
 
-fn one<'a>(
-    rules: &Rules,
-    mut rows: Vec<SpanRef<'a>>,
-    contents: &Contents<'a>,
-    task_id: Option<&str>,
-    out: &mut Tables,
-) {
-    let mut held: Vec<Held<'a>> = rows.iter_mut().map(Held::take).collect();
-    held.iter_mut().for_each(|h| h.fill(contents));
-    judge::task(rules, &rows, held, task_id, out);
-}
-
 /// Each span belongs to the task it names, else to its nearest ancestor's, else to the first of its trace.
-fn parts(rows: Vec<SpanRef<'_>>) -> BTreeMap<String, Vec<SpanRef<'_>>> {
+fn parts<'a>(rows: &[SpanRef<'a>]) -> BTreeMap<String, Vec<SpanRef<'a>>> {
     let by_id: HashMap<(&str, &str), usize> =
         rows.iter().enumerate().filter(|(_, r)| !r.log).map(|(i, r)| ((r.trace_id, r.span_id), i)).collect();
     let mut first: HashMap<&str, (Option<i64>, &str)> = HashMap::default();
-    for r in &rows {
-        if let Some(t) = r.task_id {
+    for r in rows {
+        if let Some(t) = r.task_id() {
             let e = first.entry(r.trace_id).or_insert((r.start, t));
             *e = (*e).min((r.start, t));
         }
@@ -128,7 +123,7 @@ fn parts(rows: Vec<SpanRef<'_>>) -> BTreeMap<String, Vec<SpanRef<'_>>> {
         let mut at = by_id.get(&(r.trace_id, r.span_id)).copied();
         for _ in 0..rows.len() {
             let Some(i) = at else { break };
-            if let Some(t) = rows[i].task_id {
+            if let Some(t) = rows[i].task_id() {
                 return Some(t.to_owned());
             }
             at = rows[i].parent_id.and_then(|p| by_id.get(&(rows[i].trace_id, p)).copied());
@@ -136,10 +131,10 @@ fn parts(rows: Vec<SpanRef<'_>>) -> BTreeMap<String, Vec<SpanRef<'_>>> {
         first.get(r.trace_id).map(|(_, t)| (*t).to_owned())
     };
     let tasks: Vec<Option<String>> = rows.iter().map(task_of).collect();
-    let mut out: BTreeMap<String, Vec<SpanRef<'_>>> = BTreeMap::new();
-    for (row, task) in rows.into_iter().zip(tasks) {
+    let mut out: BTreeMap<String, Vec<SpanRef<'a>>> = BTreeMap::new();
+    for (row, task) in rows.iter().zip(tasks) {
         if let Some(t) = task {
-            out.entry(t).or_default().push(row);
+            out.entry(t).or_default().push(*row);
         }
     }
     out

@@ -1,13 +1,12 @@
 //! What is known of a task as a whole: whether it reached its end, what was done again, what that cost
 //! (METRICS.md section 3).
 
-use foldhash::{HashMap, HashSet};
+use foldhash::HashSet;
 
 use baton_record::names::{bare_tool_name, is_final_answer_tool, slug, slug_of};
 use baton_record::schema::unpack_u64;
 use baton_record::span::ItemKind;
 
-use super::emit::refs_of;
 use super::inference::Inference;
 use super::judge::Task;
 use super::repeats::Kind;
@@ -17,7 +16,7 @@ impl Task<'_> {
     /// Did the last model call give a final answer?
     fn completed(&self) -> Option<bool> {
         for n in self.g.order.iter().rev() {
-            for (name, score, label) in &self.g.nodes[*n].s.evaluations {
+            for (name, score, label) in self.g.nodes[*n].s.evaluations() {
                 if matches!(
                     slug_of(name).as_ref(),
                     "task_completion"
@@ -53,8 +52,9 @@ impl Task<'_> {
         }
         if let Some(o) = &last.output {
             let calls =
-                o.iter().any(|i| i.kind == ItemKind::Call && !i.name.is_some_and(is_final_answer_tool));
-            let text = o.iter().any(|i| i.kind == ItemKind::Text || i.name.is_some_and(is_final_answer_tool));
+                o.iter().any(|i| i.kind == ItemKind::Call && !i.name().is_some_and(is_final_answer_tool));
+            let text =
+                o.iter().any(|i| i.kind == ItemKind::Text || i.name().is_some_and(is_final_answer_tool));
             if calls || text {
                 return Some(text && !calls);
             }
@@ -79,7 +79,7 @@ impl Task<'_> {
         let base = self.redone_steps()?;
         let mut n = base;
         for (i, t) in self.transfers.iter().enumerate() {
-            let steps: HashSet<u64> = t.payloads.iter().flat_map(|p| unpack_u64(p.steps)).collect();
+            let steps: Vec<u64> = t.payloads.iter().flat_map(|p| unpack_u64(p.steps())).collect();
             if steps.is_empty() || t.outcome != "accepted" {
                 continue;
             }
@@ -95,21 +95,16 @@ impl Task<'_> {
     }
 
     pub(super) fn write_task(&self, out: &mut Tables, service: Option<&str>, partial: Option<&'static str>) {
-        let mut traces: Vec<(i64, &str)> = Vec::new();
-        let mut first: HashMap<&str, i64> = HashMap::default();
-        for n in &self.g.nodes {
-            let e = first.entry(n.s.trace_id).or_insert(n.start);
-            *e = (*e).min(n.start);
-        }
-        traces.extend(first.iter().map(|(t, s)| (*s, *t)));
+        let mut traces: Vec<(i64, &str)> =
+            self.g.traces().into_iter().map(|(trace, start)| (start, trace)).collect();
         traces.sort_unstable();
         let trace_ids: Vec<&str> = traces.iter().map(|(_, t)| *t).collect();
-        let mut runs: Vec<(i64, String)> = (0..self.runs.runs.len())
+        let mut runs: Vec<(i64, &str)> = (0..self.runs.runs.len())
             .filter(|r| self.runs.runs[*r].merged.is_none())
-            .filter_map(|r| self.agent(Some(r)).map(|a| (self.runs.runs[r].start, a)))
+            .filter_map(|r| self.agent(r).map(|a| (self.runs.runs[r].start, a)))
             .collect();
         runs.sort();
-        let mut agents: Vec<String> = Vec::new();
+        let mut agents: Vec<&str> = Vec::new();
         for (_, a) in runs {
             if !agents.contains(&a) {
                 agents.push(a);
@@ -150,7 +145,7 @@ impl Task<'_> {
             task_id: &self.id,
             trace_ids: &trace_ids,
             service,
-            agents: &refs_of(&agents),
+            agents: &agents,
             start,
             end,
             completed,

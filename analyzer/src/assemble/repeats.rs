@@ -137,7 +137,9 @@ pub(super) fn find(
     let mut out = vec![None; calls.len()];
     // The task's tools, each once, with the last call that changed what they see.
     let mut tools: Vec<(&str, Option<usize>)> = Vec::new();
-    let mut seen: HashMap<(usize, &str), Vec<usize>> = HashMap::default();
+    // The last call of each form, and for each call the one of its form before it.
+    let mut last: HashMap<(usize, &str), usize> = HashMap::default();
+    let mut same: Vec<Option<usize>> = vec![None; calls.len()];
     let own: Vec<usize> = calls
         .iter()
         .map(|c| {
@@ -157,13 +159,13 @@ pub(super) fn find(
             continue;
         }
         if let Some(digest) = c.digest {
-            let same = seen.entry((own[i], digest)).or_default();
+            same[i] = last.insert((own[i], digest), i);
             let since = tools[own[i]].1;
             let fresh = |j: &usize| since.is_none_or(|s| *j > s);
             if c.comparable && !rules.volatile.iter().any(|v| *v == slug_of(bare_tool_name(c.name))) {
-                out[i] = repeat(calls, i, before[i], same.iter().rev().copied().take_while(fresh));
+                let earlier = std::iter::successors(same[i], |j| same[*j]);
+                out[i] = repeat(calls, i, before[i], earlier.take_while(fresh));
             }
-            same.push(i);
         }
         if !c.error {
             for &t in &touched[own[i]] {
@@ -202,21 +204,16 @@ fn repeat(
 
 /// Why repeats among the calls cannot be known, if they cannot.
 pub(super) fn unknown(calls: &[Call<'_>], is_tool: &[bool], under: &[usize]) -> Option<&'static str> {
-    let tools: Vec<usize> = (0..calls.len()).filter(|i| is_tool[*i]).collect();
-    if !tools.is_empty() && tools.iter().all(|i| !calls[*i].comparable) {
+    let tools = || (0..calls.len()).filter(|i| is_tool[*i]);
+    if tools().next().is_some() && tools().all(|i| !calls[i].comparable) {
         let masked =
-            tools.iter().any(|i| calls[*i].item.is_some_and(|x| x.args == baton_record::span::Args::Masked));
+            tools().any(|i| calls[i].item.is_some_and(|x| x.args == baton_record::span::Args::Masked));
         return Some(if masked { "arguments are masked" } else { "arguments not captured" });
     }
     // A call of the receiver with unknown arguments, or an earlier one of the same tool, may be the repeat.
     for &i in under {
         let unclear = |j: &usize| !calls[i].comparable || !calls[*j].comparable;
-        if tools
-            .iter()
-            .take_while(|j| **j < i)
-            .filter(|j| unclear(j))
-            .any(|j| same_tool(calls[*j].name, calls[i].name))
-        {
+        if tools().take_while(|j| *j < i).filter(unclear).any(|j| same_tool(calls[j].name, calls[i].name)) {
             return Some("arguments of a call of the same tool are not known");
         }
     }

@@ -2,7 +2,7 @@
 
 use foldhash::HashMap;
 
-use baton_record::names::{is_placeholder_agent, same_name, slug, slug_of, transfer_name};
+use baton_record::names::{is_placeholder_agent, is_slug_of, same_name, slug, slug_of, transfer_name};
 use baton_record::schema::ItemRef;
 use baton_record::span::Role;
 
@@ -119,7 +119,7 @@ fn names<'a>(g: &Graph<'a>) -> Vec<Option<&'a str>> {
         .map(|n| match n.s.role {
             Role::Handoff | Role::Definition | Role::Workflow | Role::Other => None,
             _ if n.duplicate => None,
-            _ => n.s.agent.filter(|a| !is_placeholder_agent(a)),
+            _ => n.s.agent().filter(|a| !is_placeholder_agent(a)),
         })
         .collect();
     #[allow(clippy::needless_range_loop)] // changes what it reads
@@ -128,7 +128,7 @@ fn names<'a>(g: &Graph<'a>) -> Vec<Option<&'a str>> {
         if g.nodes[i].s.role == Role::Agent
             && let (Some(own), Some(t)) =
                 (declared[i], g.ancestors(i).find(|a| g.nodes[*a].s.role == Role::Tool))
-            && g.nodes[t].s.tool.is_some_and(|tool| same_name(tool, own))
+            && g.nodes[t].s.tool().is_some_and(|tool| same_name(tool, own))
             && let Some(target) = target_of(g, t)
         {
             declared[i] = Some(target);
@@ -141,7 +141,7 @@ fn names<'a>(g: &Graph<'a>) -> Vec<Option<&'a str>> {
         if let (Some(agent), Some(p)) = (declared[i], g.nodes[i].parent)
             && g.nodes[p].s.role == Role::Step
             && declared[p].is_none()
-            && g.nodes[p].s.node.is_some_and(|n| same_name(n, agent))
+            && g.nodes[p].s.node().is_some_and(|n| same_name(n, agent))
         {
             declared[p] = Some(agent);
         }
@@ -158,7 +158,7 @@ fn names<'a>(g: &Graph<'a>) -> Vec<Option<&'a str>> {
                 break;
             }
             if g.nodes[a].s.role == Role::Step
-                && let Some(name) = g.nodes[a].s.node
+                && let Some(name) = g.nodes[a].s.node()
                 && !is_generic_node(name)
                 && best.is_none()
             {
@@ -166,7 +166,7 @@ fn names<'a>(g: &Graph<'a>) -> Vec<Option<&'a str>> {
             }
         }
         if let Some(a) = best {
-            declared[a] = g.nodes[a].s.node;
+            declared[a] = g.nodes[a].s.node();
         }
     }
     declared
@@ -175,17 +175,16 @@ fn names<'a>(g: &Graph<'a>) -> Vec<Option<&'a str>> {
 /// The receiver that a tool span names: by attribute, by its arguments, by its own name.
 pub(super) fn target_of<'a>(g: &Graph<'a>, tool: usize) -> Option<&'a str> {
     let n = &g.nodes[tool];
-    n.s.handoff
-        .as_ref()
-        .and_then(|h| h.to.first().copied())
-        .or_else(|| n.payloads.iter().find_map(|p| p.targets.first().copied()))
+    n.s.handoff()
+        .and_then(|h| h.to().iter().next())
+        .or_else(|| n.payloads.iter().find_map(|p| p.targets().iter().next()))
 }
 
 /// True for a tool span that hands work to another agent by its name or arguments.
 pub(super) fn delegates(g: &Graph<'_>, tool: usize) -> bool {
     let n = &g.nodes[tool];
-    n.s.tool.is_some_and(|t| transfer_name(t).is_some())
-        || (target_of(g, tool).is_some() && n.s.handoff.is_some())
+    n.s.tool().is_some_and(|t| transfer_name(t).is_some())
+        || (target_of(g, tool).is_some() && n.s.handoff().is_some())
 }
 
 impl<'a> Builder<'_, 'a> {
@@ -226,16 +225,15 @@ impl<'a> Builder<'_, 'a> {
             return;
         }
         let activity =
-            matches!(node.s.role, Role::Inference) || (node.s.role == Role::Tool && node.s.tool.is_some());
+            matches!(node.s.role, Role::Inference) || (node.s.role == Role::Tool && node.s.tool().is_some());
         if let Some(agent) = self.declared[i] {
-            let s = slug(agent);
             let outer = match around {
                 Context::Run(r) => Some(r),
                 Context::Inner(t) => self.inner.get(&t).copied(),
                 _ => None,
             };
             if let Some(r) = outer
-                && self.runs[r].slug.as_deref() == Some(s.as_str())
+                && self.runs[r].slug.as_deref().is_some_and(|s| is_slug_of(s, agent))
                 && !(node.s.role == Role::Agent && self.tool_between(i, self.runs[r].root))
             {
                 self.join(i, r, activity);
@@ -330,10 +328,10 @@ impl<'a> Builder<'_, 'a> {
         self.context[i] = Context::Run(r);
         let run = &mut self.runs[r];
         if run.parent_agent.is_none() {
-            run.parent_agent = node.s.parent_agent;
+            run.parent_agent = node.s.parent_agent();
         }
         if matches!(node.s.role, Role::Agent | Role::Step)
-            && let Some(alias) = node.s.node.map(slug)
+            && let Some(alias) = node.s.node().map(slug)
             && !run.aliases.contains(&alias)
         {
             run.aliases.push(alias);
@@ -433,7 +431,7 @@ impl<'a> Builder<'_, 'a> {
         self.name_by_workflow(&groups);
         for (i, scope) in tools {
             let node = &self.g.nodes[i];
-            let by_call = node.s.call_id.and_then(|c| asked.get(c).copied());
+            let by_call = node.s.call_id().and_then(|c| asked.get(c).copied());
             let by_time = placed
                 .iter()
                 .rev()
@@ -465,7 +463,7 @@ impl<'a> Builder<'_, 'a> {
             if alone
                 && key.is_some()
                 && node.s.role == Role::Workflow
-                && let Some(name) = node.s.node.filter(|n| !is_placeholder_agent(n))
+                && let Some(name) = node.s.node().filter(|n| !is_placeholder_agent(n))
             {
                 for (r, _) in members {
                     self.runs[*r].agent = Some(name);

@@ -22,7 +22,7 @@ pub(super) struct Transfer<'a> {
     pub detection: &'static str,
     pub confidence: &'static str,
     pub candidates: Vec<String>,
-    pub explicit: Option<&'a HandoffRef<'a>>,
+    pub explicit: Option<HandoffRef<'a>>,
     pub call: Option<usize>,
     pub time: i64,
     /// The sender's model call that asked for it, or its last one before.
@@ -254,7 +254,7 @@ impl<'a> Matcher<'_, 'a> {
                 let same = asked.is_some_and(|h| {
                     call.payloads
                         .iter()
-                        .any(|p| baton_record::schema::unpack_u64(p.texts).any(|t| t.cast_signed() == h))
+                        .any(|p| baton_record::schema::unpack_u64(p.texts()).any(|t| t.cast_signed() == h))
                 });
                 if same || (call.node.is_some() && !call.node.is_some_and(|n| self.g.is_below(run.root, n))) {
                     candidates.push((same, c));
@@ -511,10 +511,10 @@ impl<'a> Matcher<'_, 'a> {
             .intents
             .iter()
             .filter_map(|i| i.explicit)
-            .flat_map(|h| h.requested.iter().chain(&h.to))
+            .flat_map(|h| h.requested().iter().chain(h.to().iter()))
             .find(|a| slug(a) == target.1)
         {
-            return (*a).to_owned();
+            return a.to_owned();
         }
         let sender = self.sender_name(x).unwrap_or_default();
         let words = || target.1.split('_').filter(|w| !w.is_empty());
@@ -615,7 +615,7 @@ impl<'a> Matcher<'_, 'a> {
             (None, Some(_)) => None,
             _ => x.target.as_ref().map(|t| self.spelled(x, t)),
         };
-        let explicit_ends = x.explicit.is_some_and(|h| !h.to.is_empty());
+        let explicit_ends = x.explicit.is_some_and(|h| !h.to().is_empty());
         let confidence = match (x.taken_by, ambiguous) {
             (_, Some(_)) => "ambiguous",
             (Some(_), _) if explicit_ends || self.named[i] => "certain",

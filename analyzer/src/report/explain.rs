@@ -374,8 +374,7 @@ async fn view(session: &Session, r: &Row<'_>) -> Result<Vec<String>> {
     // Messages stand on the span, or in log records beside it.
     let (mut best, mut logs): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for s in rows.iter().filter(|s| s.span_id == span) {
-        let mut items = s.input.clone().unwrap_or_default();
-        contents.fill(&mut items);
+        let items = s.input(&contents).unwrap_or_default();
         let lines = items.iter().map(line);
         if s.log {
             logs.extend(lines);
@@ -405,8 +404,8 @@ fn line(x: &ItemRef<'_>) -> String {
         (_, Speaker::Assistant) => "assistant",
         _ => "text",
     };
-    let name = x.name.map(|n| format!(" {}", text::short(n, 40))).unwrap_or_default();
-    let said = match (x.text, x.tokens) {
+    let name = x.name().map(|n| format!(" {}", text::short(n, 40))).unwrap_or_default();
+    let said = match (x.text(), x.tokens()) {
         (Some(t), _) => text::short(t, 120),
         (None, Some(n)) => format!("{n} tokens"),
         (None, None) => "not kept".to_owned(),

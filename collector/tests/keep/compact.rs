@@ -169,7 +169,7 @@ fn what_items_hold_stands_once_and_outlives_the_row_that_had_it() {
     let held: Vec<(String, Vec<(i64, String)>)> = (0..columns.len())
         .map(|i| columns.span(i))
         .map(|s| {
-            let contents = s.contents.iter().map(|c| (c.hash, c.text.unwrap_or_default()[50..].to_owned()));
+            let contents = s.contents().map(|c| (c.hash, c.text.unwrap_or_default()[50..].to_owned()));
             (s.span_id.trim_start_matches('0').to_owned(), contents.collect())
         })
         .collect();
@@ -214,7 +214,7 @@ fn files_larger_than_what_is_read_at_once_are_merged() {
     for batch in ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap() {
         let columns = SpanColumns::new(&batch.unwrap()).unwrap();
         for s in (0..columns.len()).map(|i| columns.span(i)) {
-            for c in &s.contents {
+            for c in s.contents() {
                 assert!(held.insert(format!("{} {c:?}", s.trace_id)), "twice: {c:?}");
             }
         }

@@ -7,10 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use baton_collector::keep::{self, CompactSettings};
 use baton_collector::store::Store;
 use baton_record::prints::Prints;
-use baton_record::schema::{Contents, SpanColumns};
+use baton_record::schema::SpanColumns;
 use baton_record::span::{Item, Record, Span};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use sha2::{Digest, Sha256};
@@ -70,37 +71,33 @@ fn write(store: &Path, rows: &[Span]) {
     s.flush().unwrap();
 }
 
-/// All rows of files, each with what its items hold, sorted.
+/// All rows of files as text, and what the items of each trace hold, sorted.
 fn rows_of(files: &[PathBuf]) -> Vec<String> {
-    let columns: Vec<(SpanColumns, Vec<i32>)> = files
-        .iter()
-        .flat_map(|f| {
-            let reader = ParquetRecordBatchReaderBuilder::try_new(fs::File::open(f).unwrap()).unwrap();
-            reader.build().unwrap().map(|b| {
-                let b = b.unwrap();
-                let kinds: &arrow::array::Int32Array = b["otel_kind"].as_any().downcast_ref().unwrap();
-                (SpanColumns::new(&b).unwrap(), kinds.values().to_vec())
-            })
-        })
-        .collect();
-    let mut traces: BTreeMap<&str, Vec<_>> = BTreeMap::new();
-    for (c, kinds) in &columns {
-        for (i, kind) in kinds.iter().enumerate() {
-            let s = c.span(i);
-            traces.entry(s.trace_id).or_default().push((s, kind));
-        }
-    }
     let mut out = Vec::new();
-    for rows in traces.into_values() {
-        let contents = Contents::of(&rows.iter().map(|(s, _)| s.clone()).collect::<Vec<_>>());
-        for (mut s, kind) in rows {
-            for items in [&mut s.input, &mut s.output] {
-                contents.fill(items.as_deref_mut().unwrap_or_default());
+    let mut held = std::collections::BTreeSet::new();
+    for f in files {
+        let reader = ParquetRecordBatchReaderBuilder::try_new(fs::File::open(f).unwrap()).unwrap();
+        for batch in reader.build().unwrap() {
+            let batch = batch.unwrap();
+            let options = FormatOptions::default().with_null("NULL");
+            let columns: Vec<ArrayFormatter<'_>> = batch
+                .schema()
+                .fields()
+                .iter()
+                .zip(batch.columns())
+                .filter(|(f, _)| f.name() != "contents")
+                .map(|(_, c)| ArrayFormatter::try_new(c.as_ref(), &options).unwrap())
+                .collect();
+            let spans = SpanColumns::new(&batch).unwrap();
+            for row in 0..batch.num_rows() {
+                let cells: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();
+                out.push(cells.join("|"));
+                let span = spans.span(row);
+                held.extend(span.contents().map(|c| format!("{} {c:?}", span.trace_id)));
             }
-            s.contents = Vec::new();
-            out.push(format!("{kind} {s:?}"));
         }
     }
+    out.extend(held);
     out.sort();
     out
 }

@@ -14,12 +14,13 @@ use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 
 mod decode;
 mod encode;
+mod items;
 
-pub use decode::{
-    ConstraintRef, ContentRef, Contents, HandoffRef, ItemRef, PayloadRef, SpanColumns, SpanRef, unpack_u32,
-    unpack_u64,
-};
+pub use decode::{HandoffRef, SpanColumns, SpanRef};
 pub use encode::Encoder;
+pub use items::{
+    ConstraintRef, ContentRef, Contents, ItemRef, Names, PayloadRef, packed_holds, unpack_u32, unpack_u64,
+};
 
 /// Number of this layout. A reader refuses files of another one.
 pub const VERSION: &str = "1";
@@ -441,28 +442,30 @@ mod tests {
             .unwrap_or_else(|e| panic!("{e}"));
         let s = cols.span(1);
         assert_eq!(
-            (s.trace_id, s.parent_id, s.log, s.start, s.status, s.control),
+            (s.trace_id, s.parent_id, s.log, s.start, s.status, s.control()),
             ("t", Some("p"), true, Some(1), Status::Error, Control::Pause)
         );
-        let items = s.input.as_deref().unwrap_or_default();
+        let none = Contents::default();
+        let items = s.input(&none).unwrap_or_default();
         assert_eq!(items.len(), 2);
         assert_eq!(
-            (items[0].kind, items[0].name, items[0].hash, items[0].args),
+            (items[0].kind, items[0].name(), items[0].hash, items[0].args),
             (ItemKind::Call, Some("lookup"), Some(-5), Args::Whole)
         );
-        assert_eq!(s.output.as_ref().map(Vec::len), Some(0));
-        assert_eq!(cols.span(0).output.as_ref().map(Vec::len), None);
-        let p = &s.payloads[0];
+        assert_eq!(s.output(&none).as_ref().map(Vec::len), Some(0));
+        assert_eq!(cols.span(0).output(&none).as_ref().map(Vec::len), None);
+        let p = &s.payloads()[0];
+        let c: Vec<_> = p.constraints().collect();
         assert_eq!(
-            (p.fields, p.targets.as_slice(), p.constraints[0].id, p.constraints[0].soft),
-            (33, &["x"][..], "a", true)
+            (p.fields(), p.targets().iter().collect(), c[0].id, c[0].soft),
+            (33, vec!["x"], "a", true)
         );
-        let h = s.handoff.as_ref();
+        let h = s.handoff();
         assert_eq!(
-            h.map(|h| (h.signal, h.to.clone(), h.fields, h.items_after)),
+            h.map(|h| (h.signal, h.to().iter().collect(), h.fields(), h.items_after())),
             Some((Signal::Received, vec!["b"], Some(3), Some(4)))
         );
-        assert_eq!(s.evaluations, [("n", Some(0.5), None)]);
+        assert_eq!(s.evaluations(), [("n", Some(0.5), None)]);
     }
 
     #[test]
@@ -476,12 +479,12 @@ mod tests {
         let cols = SpanColumns::new(batch.as_ref().unwrap_or_else(|e| panic!("{e}")))
             .unwrap_or_else(|e| panic!("{e}"));
         let spans: Vec<_> = (0..3).map(|i| cols.span(i)).collect();
-        assert_eq!(spans.iter().map(|s| s.contents.len()).collect::<Vec<_>>(), [1, 0, 1]);
+        assert_eq!(spans.iter().map(|s| s.contents().count()).collect::<Vec<_>>(), [1, 0, 1]);
         let contents = Contents::of(&spans[..2]);
-        let mut items = spans[1].input.clone().unwrap_or_default();
-        contents.fill(&mut items);
-        assert_eq!((unpack_u32(items[0].shingles), items[0].text), (vec![1, 2], Some("{}")));
-        assert_eq!(unpack_u32(items[2].shingles), [7]);
+        let items = spans[1].input(&contents).unwrap_or_default();
+        assert_eq!((unpack_u32(items[0].shingles()).collect(), items[0].text()), (vec![1, 2], Some("{}")));
+        assert!(unpack_u32(items[2].shingles()).eq([7]));
+        assert!(packed_holds(items[0].shingles(), 2) && !packed_holds(items[0].shingles(), 3));
     }
 
     #[test]
