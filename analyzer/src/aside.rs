@@ -232,6 +232,41 @@ fn batches(path: &Path) -> Result<Vec<SpanColumns>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use baton_record::schema::Encoder;
+    use baton_record::span::Span;
+
+    #[test]
+    fn each_row_is_found_again_in_the_bucket_of_its_task() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let trace = |n: usize| format!("{n:032x}");
+        // Two traces are one task.
+        let traces = (0..40).map(|n| (trace_key(&trace(n)), (n / 2) as u128)).collect();
+        let aside = Arc::new(Aside::new(traces, dir.path().to_owned(), 3));
+        for stream in 0..2 {
+            // Traces that are not set aside stand between them, and each trace has a row in both streams.
+            let rows: Vec<Span> = (0..60)
+                .map(|n| Span { trace_id: trace(n), span_id: format!("{stream}{n}"), ..Span::default() })
+                .collect();
+            let batch = Encoder::default().encode(&rows)?;
+            let ranges: Vec<_> = (0..60).filter_map(|n| Some((n..n + 1, aside.task(&trace(n))?))).collect();
+            let mut w = Writer::new(aside.clone(), stream);
+            w.write(&batch, &ranges)?;
+            w.close()?;
+        }
+        let mut seen = std::collections::BTreeMap::new();
+        for b in 0..aside.buckets() {
+            let bucket = Bucket::read(&aside, b, 2)?;
+            assert!(!bucket.stretches.is_empty());
+            for s in &bucket.stretches {
+                let e = seen.entry(s.task).or_insert((b, 0));
+                assert_eq!(e.0, b);
+                e.1 += s.to - s.from;
+            }
+        }
+        assert_eq!(seen.len(), 20);
+        assert!(seen.values().all(|(_, rows)| *rows == 4));
+        Ok(())
+    }
 
     #[test]
     fn parts_are_of_whole_tasks_and_miss_none() {

@@ -204,7 +204,7 @@ fn from_item<'a>(
         error: false,
         results: Vec::new(),
         answered: false,
-        payloads: inf.payloads.iter().filter(|p| p.source == source && p.pos == at).cloned().collect(),
+        payloads: inf.payloads.iter().filter(|p| p.source == source && p.pos == at).copied().collect(),
     }
 }
 
@@ -320,10 +320,7 @@ fn join<'a>(
 }
 
 /// What stands under an id in a list that is sorted by id.
-fn of<'s, T: Copy>(sorted: &'s [(&'s str, T)], id: &'s str) -> impl Iterator<Item = T> + 's
-where
-    T: 's,
-{
+fn of<'s, T: Copy + 's>(sorted: &'s [(&'s str, T)], id: &'s str) -> impl Iterator<Item = T> + 's {
     let from = sorted.partition_point(|(x, _)| *x < id);
     sorted[from..].iter().take_while(move |(x, _)| *x == id).map(|(_, t)| *t)
 }
@@ -383,7 +380,7 @@ fn apply_span<'a>(g: &Graph<'a>, c: &mut Call<'a>, t: &ToolSpan<'a>, run: Option
             || c.payloads.iter().all(|x| x.source == Source::Update)
             || (p.complete && c.payloads.iter().all(|x| !x.complete))
         {
-            c.payloads.push(p.clone());
+            c.payloads.push(*p);
         }
     }
 }

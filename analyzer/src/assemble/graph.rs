@@ -203,9 +203,9 @@ impl<'a> Graph<'a> {
         self.adopt(&orphans);
         // The children of each node as a chain.
         let (mut first, mut next): (Vec<Option<usize>>, Vec<Option<usize>>) = (vec![None; n], vec![None; n]);
-        for i in 0..n {
+        for (i, next) in next.iter_mut().enumerate() {
             if let Some(p) = self.nodes[i].parent {
-                next[i] = first[p].replace(i);
+                *next = first[p].replace(i);
                 self.nodes[p].children_end = self.nodes[p].children_end.max(self.nodes[i].end);
             }
         }

@@ -284,7 +284,7 @@ fn merge<'a>(
         x.failed = true;
     }
     if !node.payloads.is_empty() && node.s.role != Role::Inference {
-        x.payloads.extend(node.payloads.iter().cloned());
+        x.payloads.extend(node.payloads.iter().copied());
         x.captured = true;
     }
     true

@@ -696,7 +696,7 @@ fn said<'a>(f: &Inference<'a>) -> Vec<PayloadRef<'a>> {
             .and_then(|i| f.output.as_ref()?.get(i))
             .is_some_and(|i| i.kind == ItemKind::Text)
     };
-    f.payloads.iter().filter(|p| p.source == Source::Output && p.structured && text(p)).cloned().collect()
+    f.payloads.iter().filter(|p| p.source == Source::Output && p.structured && text(p)).copied().collect()
 }
 
 fn capital(word: &str) -> String {
