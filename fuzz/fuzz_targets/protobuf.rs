@@ -1,0 +1,7 @@
+//! Bytes as an OTLP request in protobuf.
+#![no_main]
+
+use baton_collector::live::ingest::Form;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| baton_fuzz::take(Form::Protobuf, bytes));
