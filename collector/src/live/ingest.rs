@@ -230,15 +230,15 @@ impl Pool {
                 (queue.clone(), config.clone(), journal.clone(), notice.clone());
             std::thread::Builder::new().name(format!("baton-read-{n}")).stack_size(STACK).spawn(
                 move || {
-                    let mut worker =
-                        Worker { reader: Reader::new(config.clone(), key), max_body, journal, notice };
+                    let bodies = || Bodies::new(config.clone(), key, max_body, notice.clone());
+                    let mut worker = Worker { bodies: bodies(), journal };
                     while let Some((job, answer)) = next(&queue) {
                         let kind = job.kind;
                         // A defect in reading one request must not end the collector for all.
                         let work = std::panic::AssertUnwindSafe(|| worker.take(job, answer));
                         if std::panic::catch_unwind(work).is_err() {
-                            worker.notice.defect(kind);
-                            worker.reader = Reader::new(config.clone(), key);
+                            notice.defect(kind);
+                            worker.bodies = bodies();
                         }
                     }
                 },
@@ -279,49 +279,71 @@ fn next(queue: &Mutex<Receiver<(Job, Answer)>>) -> Option<(Job, Answer)> {
 }
 
 struct Worker {
-    reader: Reader,
-    max_body: usize,
+    bodies: Bodies,
     journal: Arc<Journal>,
-    notice: Arc<dyn Notice>,
 }
 
 impl Worker {
-    fn take(&mut self, job: Job, answer: Answer) {
-        let Job { kind, form, packing, body, mut share } = job;
-        let read = unpack(packing, body, self.max_body, &mut share)
-            .and_then(|bytes| {
-                let weight = weight(kind, form, &bytes);
-                if weight > share.budget.limit {
-                    // It would never fit, so it is not to be sent again.
-                    return Err(Failure::TooLarge { what: "a decoded request", limit: share.budget.limit });
-                }
-                share.grow(weight)?;
-                decode(kind, form, &bytes)
-            })
-            .map(|request| self.rows(request));
-        let (rows, taken) = match read {
-            Ok(r) => r,
+    fn take(&mut self, mut job: Job, answer: Answer) {
+        let (entry, taken) = match self.bodies.read(&mut job) {
+            Ok((Some(entry), taken)) => (entry, taken),
+            // Whoever asked may be gone.
+            Ok((None, taken)) => {
+                let _ = answer.send(Ok(taken));
+                return;
+            }
             Err(e) => {
-                // Whoever asked may be gone.
                 let _ = answer.send(Err(e));
                 return;
             }
         };
-        if rows.is_empty() {
-            let _ = answer.send(Ok(taken));
-            return;
-        }
-        self.notice.rows(&rows);
-        let Ok(entry) = Entry::encode(rows) else {
-            self.notice.defect(kind);
-            let _ = answer.send(Err(Failure::Defect));
-            return;
-        };
+        let share = job.share;
         let done = move |outcome: Result<(), Refusal>| {
             drop(share);
             let _ = answer.send(outcome.map(|()| taken).map_err(|e| Failure::Busy(e.to_string())));
         };
         self.journal.append(entry, Box::new(done));
+    }
+}
+
+/// Turns bodies into entries of the journal: the work of one reading thread.
+pub struct Bodies {
+    reader: Reader,
+    max_body: usize,
+    notice: Arc<dyn Notice>,
+}
+
+impl Bodies {
+    /// Reads under a configuration and a store's key.
+    pub fn new(config: Arc<Config>, key: PrintKey, max_body: usize, notice: Arc<dyn Notice>) -> Self {
+        Self { reader: Reader::new(config, key), max_body, notice }
+    }
+
+    /// Reads a request. What it takes in memory is added to its share; no entry: none of its records is kept.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    pub fn read(&self, job: &mut Job) -> Result<(Option<Entry>, Taken), Failure> {
+        let Job { kind, form, packing, body, share } = job;
+        let bytes = unpack(*packing, std::mem::take(body), self.max_body, share)?;
+        let weight = weight(*kind, *form, &bytes);
+        if weight > share.budget.limit {
+            // It would never fit, so it is not to be sent again.
+            return Err(Failure::TooLarge { what: "a decoded request", limit: share.budget.limit });
+        }
+        share.grow(weight)?;
+        let (rows, taken) = self.rows(decode(*kind, *form, &bytes)?);
+        if rows.is_empty() {
+            return Ok((None, taken));
+        }
+        self.notice.rows(&rows);
+        match Entry::encode(rows) {
+            Ok(entry) => Ok((Some(entry), taken)),
+            Err(_) => {
+                self.notice.defect(*kind);
+                Err(Failure::Defect)
+            }
+        }
     }
 
     fn rows(&self, request: Request) -> (Vec<Span>, Taken) {
