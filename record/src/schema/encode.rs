@@ -1,7 +1,7 @@
 //! From rows to Arrow.
 
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -12,6 +12,7 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::Field;
 use arrow::error::ArrowError;
+use foldhash::quality::FixedState;
 
 use super::{CONSTRAINT, CONTENT, EVALUATION, ITEM, PAYLOAD, fields, schema};
 use crate::constraint::ConstraintKind;
@@ -69,7 +70,8 @@ impl Strings {
 }
 
 fn put_bytes<const N: usize>(b: &mut BinaryViewBuilder, items: impl Iterator<Item = [u8; N]>) {
-    let buf: Vec<u8> = items.flatten().collect();
+    let mut buf = Vec::with_capacity(items.size_hint().1.unwrap_or(0) * N);
+    items.for_each(|x| buf.extend_from_slice(&x));
     if buf.is_empty() { b.append_null() } else { b.append_value(buf) }
 }
 
@@ -305,9 +307,8 @@ impl ContentsBuilder {
         for i in s.input.iter().chain(&s.output).flatten() {
             let Some(hash) = i.hash.filter(|_| !i.prints.is_empty() || i.text.is_some()) else { continue };
             // One item may come in two spellings (JSON, Python) whose fingerprints differ a little: both are kept.
-            let mut h = DefaultHasher::new();
-            (&i.prints.shingles, &i.prints.idents).hash(&mut h);
-            if !seen.insert((hash, h.finish())) {
+            let spelling = FixedState::default().hash_one((&i.prints.shingles, &i.prints.idents));
+            if !seen.insert((hash, spelling)) {
                 continue;
             }
             n += 1;
