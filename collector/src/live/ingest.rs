@@ -21,8 +21,9 @@ use tokio::sync::oneshot;
 use super::journal::{Journal, Refusal};
 use super::segment::Entry;
 use super::weigh::weight;
-use crate::import::{Summary, rows_of_logs, rows_of_traces};
-use crate::otlp::{Signal, decode_json};
+use crate::import::{Summary, rows_of_logs, rows_of_spans};
+use crate::otlp::{Signal, decode_json, traces_in};
+use crate::raw::Traces;
 use crate::reading::Reader;
 
 /// What a request carries.
@@ -207,6 +208,8 @@ pub struct Pool {
 
 /// Requests that may wait to be read; the budget bounds what they hold.
 const WAITING: usize = 1024;
+/// Bytes of what the threads remember together of texts that came before.
+const REMEMBERED: usize = 96 << 20;
 /// Stack of a reading thread: nesting is bounded, this is far above what it needs.
 const STACK: usize = 8 << 20;
 
@@ -225,12 +228,13 @@ impl Pool {
     ) -> std::io::Result<Self> {
         let (jobs, queue) = sync_channel::<(Job, Answer)>(WAITING);
         let queue = Arc::new(Mutex::new(queue));
+        let reader = Reader::remembering(config, key, REMEMBERED);
         for n in 0..threads.max(1) {
-            let (queue, config, journal, notice) =
-                (queue.clone(), config.clone(), journal.clone(), notice.clone());
+            let (queue, reader, journal, notice) =
+                (queue.clone(), reader.clone(), journal.clone(), notice.clone());
             std::thread::Builder::new().name(format!("baton-read-{n}")).stack_size(STACK).spawn(
                 move || {
-                    let bodies = || Bodies::new(config.clone(), key, max_body, notice.clone());
+                    let bodies = || Bodies::new(reader.clone(), max_body, notice.clone());
                     let mut worker = Worker { bodies: bodies(), journal };
                     while let Some((job, answer)) = next(&queue) {
                         let kind = job.kind;
@@ -314,9 +318,9 @@ pub struct Bodies {
 }
 
 impl Bodies {
-    /// Reads under a configuration and a store's key.
-    pub fn new(config: Arc<Config>, key: PrintKey, max_body: usize, notice: Arc<dyn Notice>) -> Self {
-        Self { reader: Reader::new(config, key), max_body, notice }
+    /// Reads with a reader.
+    pub fn new(reader: Reader, max_body: usize, notice: Arc<dyn Notice>) -> Self {
+        Self { reader, max_body, notice }
     }
 
     /// Reads a request. What it takes in memory is added to its share; no entry: none of its records is kept.
@@ -332,7 +336,20 @@ impl Bodies {
             return Err(Failure::TooLarge { what: "a decoded request", limit: share.budget.limit });
         }
         share.grow(weight)?;
-        let (rows, taken) = self.rows(decode(*kind, *form, &bytes)?);
+        // Most requests are traces in the form that exporters send: read where they stand.
+        let traces = (*kind == Kind::Traces && *form == Form::Protobuf).then(|| traces_in(&bytes)).flatten();
+        let (rows, taken) = match traces {
+            Some(traces) => self.rows(&Records::Traces(traces), Vec::new()),
+            None => {
+                let Request { signal, rejected } = decode(*kind, *form, &bytes)?;
+                let records = match &signal {
+                    Some(Signal::Traces(t)) => Records::Traces(Traces::from(t)),
+                    Some(Signal::Logs(l)) => Records::Logs(l),
+                    Some(Signal::Metrics) | None => Records::None,
+                };
+                self.rows(&records, rejected)
+            }
+        };
         if rows.is_empty() {
             return Ok((None, taken));
         }
@@ -346,26 +363,26 @@ impl Bodies {
         }
     }
 
-    fn rows(&self, request: Request) -> (Vec<Span>, Taken) {
+    fn rows(&self, records: &Records<'_>, rejected: Vec<(String, String)>) -> (Vec<Span>, Taken) {
         let mut rows = Vec::new();
         let mut taken = Taken::default();
         let mut summary = Summary::default();
-        let Request { signal, rejected } = request;
         for (path, reason) in rejected {
             refuse(&mut taken, &path, &reason);
         }
         let mut reject = |path: String, reason: String| refuse(&mut taken, &path, &reason);
-        let mut sink = |row: Span| rows.push(row);
-        let kind = match &signal {
-            Some(Signal::Traces(t)) => {
-                rows_of_traces(&self.reader, t, &mut summary, &mut reject, &mut sink);
+        let kind = match records {
+            Records::Traces(t) => {
+                let spans = t.resources.iter().flat_map(|r| &r.scopes).map(|s| s.spans.len());
+                rows.reserve(spans.sum());
+                rows_of_spans(&self.reader, t, &mut summary, &mut reject, &mut |row| rows.push(row));
                 Kind::Traces
             }
-            Some(Signal::Logs(l)) => {
-                rows_of_logs(&self.reader, l, &mut summary, &mut reject, &mut sink);
+            Records::Logs(l) => {
+                rows_of_logs(&self.reader, l, &mut summary, &mut reject, &mut |row| rows.push(row));
                 Kind::Logs
             }
-            Some(Signal::Metrics) | None => Kind::Metrics,
+            Records::None => Kind::Metrics,
         };
         let rejected = u64::try_from(taken.rejected).unwrap_or(0);
         if kind != Kind::Metrics {
@@ -378,6 +395,13 @@ impl Bodies {
         }
         (rows, taken)
     }
+}
+
+/// What rows are made of.
+enum Records<'a> {
+    Traces(Traces<'a>),
+    Logs(&'a ExportLogsServiceRequest),
+    None,
 }
 
 fn refuse(taken: &mut Taken, path: &str, reason: &str) {

@@ -331,11 +331,11 @@ impl ContentsBuilder {
     }
 }
 
-fn text_column<'a>(spans: &'a [Span], f: impl Fn(&'a Span) -> Option<&'a str>) -> ArrayRef {
-    Arc::new(spans.iter().map(f).collect::<StringViewArray>())
+fn text_column<'a>(spans: &[&'a Span], f: impl Fn(&'a Span) -> Option<&'a str>) -> ArrayRef {
+    Arc::new(spans.iter().map(|s| f(s)).collect::<StringViewArray>())
 }
 
-fn strings_column<'a>(spans: &'a [Span], f: impl Fn(&'a Handoff) -> &'a [String]) -> ArrayRef {
+fn strings_column<'a>(spans: &[&'a Span], f: impl Fn(&'a Handoff) -> &'a [String]) -> ArrayRef {
     let mut b = Strings::new();
     spans.iter().for_each(|s| b.push(s.handoff.as_ref().map_or(&[][..], &f)));
     b.finish()
@@ -355,6 +355,14 @@ impl Encoder {
     /// # Errors
     /// Arrow's own, should the columns not fit the schema (a defect).
     pub fn encode(&mut self, spans: &[Span]) -> Result<RecordBatch, ArrowError> {
+        self.encode_refs(&spans.iter().collect::<Vec<_>>())
+    }
+
+    /// Encodes rows that stand in another order elsewhere.
+    ///
+    /// # Errors
+    /// Arrow's own, should the columns not fit the schema (a defect).
+    pub fn encode_refs(&mut self, spans: &[&Span]) -> Result<RecordBatch, ArrowError> {
         let mut contents = ContentsBuilder::new();
         for s in spans {
             if s.trace_id != self.trace {
@@ -367,7 +375,7 @@ impl Encoder {
     }
 }
 
-fn batch(spans: &[Span], contents: ArrayRef) -> Result<RecordBatch, ArrowError> {
+fn batch(spans: &[&Span], contents: ArrayRef) -> Result<RecordBatch, ArrowError> {
     let handoff = |f: fn(&Handoff) -> Option<i64>| -> ArrayRef {
         Arc::new(spans.iter().map(|s| s.handoff.as_ref().and_then(f)).collect::<Int64Array>())
     };
@@ -382,8 +390,9 @@ fn batch(spans: &[Span], contents: ArrayRef) -> Result<RecordBatch, ArrowError> 
     let int = |f: fn(&Span) -> i32| -> ArrayRef {
         Arc::new(spans.iter().map(|s| Some(f(s))).collect::<Int32Array>())
     };
-    let long =
-        |f: fn(&Span) -> Option<i64>| -> ArrayRef { Arc::new(spans.iter().map(f).collect::<Int64Array>()) };
+    let long = |f: fn(&Span) -> Option<i64>| -> ArrayRef {
+        Arc::new(spans.iter().map(|s| f(s)).collect::<Int64Array>())
+    };
     let (mut input, mut output, mut payloads, mut evaluations) =
         (Items::new(), Items::new(), Payloads::new(), Evaluations::new());
     let (mut contract_fields, mut view_policies) = (Strings::new(), Strings::new());
