@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 
 use crate::dialect;
 use crate::otlp::{Inputs, Problem, Signal, read_input};
-use crate::raw::Attrs;
+use crate::raw::{Attrs, Traces};
 use crate::reading::Reader;
 use crate::store::{Error, Store};
 use baton_record::span::Span;
@@ -46,12 +46,21 @@ pub fn rows_of_traces(
     reject: &mut dyn FnMut(String, String),
     sink: &mut dyn FnMut(Span),
 ) {
-    for (i, rs) in req.resource_spans.iter().enumerate() {
-        let resource = Attrs::new(rs.resource.as_ref().map_or(&[][..], |r| &r.attributes));
-        for (j, ss) in rs.scope_spans.iter().enumerate() {
-            let scope = ss.scope.as_ref().map_or("", |s| s.name.as_str());
-            for (k, span) in ss.spans.iter().enumerate() {
-                match dialect::read_span(reader, &resource, scope, span) {
+    rows_of_spans(reader, &Traces::from(req), summary, reject, sink);
+}
+
+/// The same of a request that may stand in a body still.
+pub fn rows_of_spans(
+    reader: &Reader,
+    traces: &Traces<'_>,
+    summary: &mut Summary,
+    reject: &mut dyn FnMut(String, String),
+    sink: &mut dyn FnMut(Span),
+) {
+    for (i, resource) in traces.resources.iter().enumerate() {
+        for (j, scope) in resource.scopes.iter().enumerate() {
+            for (k, span) in scope.spans.iter().enumerate() {
+                match dialect::read_span(reader, &resource.attrs, scope.name, span) {
                     Ok((row, repeated)) => {
                         summary.spans += 1;
                         summary.repeated_attributes += u64::from(repeated);
@@ -73,7 +82,7 @@ pub fn rows_of_logs(
     sink: &mut dyn FnMut(Span),
 ) {
     for (i, rl) in req.resource_logs.iter().enumerate() {
-        let resource = Attrs::new(rl.resource.as_ref().map_or(&[][..], |r| &r.attributes));
+        let resource = Attrs::of(rl.resource.as_ref().map_or(&[][..], |r| &r.attributes));
         for (j, sl) in rl.scope_logs.iter().enumerate() {
             let scope = sl.scope.as_ref().map_or("", |s| s.name.as_str());
             for (k, log) in sl.log_records.iter().enumerate() {

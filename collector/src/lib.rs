@@ -6,9 +6,11 @@ pub mod import;
 pub mod keep;
 #[cfg(feature = "server")]
 pub mod live;
+mod memo;
 pub mod messages;
 pub mod otlp;
 pub mod processor;
 pub mod raw;
 pub mod reading;
+pub mod said;
 pub mod store;

@@ -61,6 +61,13 @@ pub fn from_value(v: &Value) -> Vec<Message> {
     out
 }
 
+/// The messages that a member of a list is or holds.
+pub fn from_member(v: &Value) -> Vec<Message> {
+    let mut out = Vec::new();
+    collect(v, &mut out, 1);
+    out
+}
+
 fn collect(v: &Value, out: &mut Vec<Message>, depth: usize) {
     if depth > 6 {
         return;

@@ -59,7 +59,7 @@ use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 
 use crate::dialect;
-use crate::raw::Attrs;
+use crate::raw::{self, Attrs};
 use crate::reading::Reader;
 use crate::store::{self, Store};
 
@@ -412,7 +412,8 @@ impl Worker {
     fn keep(&mut self, span: SpanData) {
         let scope = span.instrumentation_scope.name().to_owned();
         let span = proto::Span::from(span);
-        let Ok((row, _)) = dialect::read_span(&self.reader, &Attrs::new(&self.resource), &scope, &span)
+        let Ok((row, _)) =
+            dialect::read_span(&self.reader, &Attrs::of(&self.resource), &scope, &raw::Span::from(&span))
         else {
             self.shared.rejected.fetch_add(1, Ordering::Relaxed);
             return;

@@ -1,37 +1,87 @@
 //! What every dialect uses to turn values into rows: items, payloads, fingerprints, tokens, redaction.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use baton_record::canonical;
 use baton_record::config::{Config, ContentMode, Tokenizer};
 use baton_record::contract;
 use baton_record::json::{self, Form};
-use baton_record::names::{slug, transfer_name};
+use baton_record::names::slug;
 use baton_record::prints::{PrintKey, Prints, phrase_shingles};
-use baton_record::span::{Args, ConstraintRow, Item, ItemKind, PayloadRow, Source, Speaker, View};
+use baton_record::span::{Args, ConstraintRow, Item, ItemKind, PayloadRow, Source, Speaker};
+use memchr::memmem;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::messages::{Message, Part};
+use crate::memo::Memo;
+use crate::said::{Instructions, Said};
 
 /// Texts longer than this are not counted in tokens, in bytes.
 const MAX_COUNTED: usize = 4 << 20;
-/// Fingerprints and counts of this many texts are remembered; histories repeat their items at every call.
-const REMEMBERED: usize = 8192;
+/// Bytes of what is remembered of texts, where nothing else is said.
+const REMEMBERED: usize = 32 << 20;
 
-/// The settings and helpers of one reading. Not shared between threads: each makes its own.
+/// The settings and helpers of a reading. Clones share what they remember.
+#[derive(Clone)]
 pub struct Reader {
     config: Arc<Config>,
     key: PrintKey,
-    seen: RefCell<HashMap<i64, (Option<i32>, Prints)>>,
+    pub(crate) memo: Arc<Memo<Known>>,
+}
+
+/// What was made of a text: all that rows hold of it.
+#[derive(Clone)]
+pub(crate) enum Known {
+    /// Of any text.
+    Text(Arc<Text>),
+    /// Of a tool's result.
+    Result(Arc<ResultText>),
+    /// Of one message, as JSON.
+    Said(Arc<Said>),
+    /// Of an instructions attribute.
+    Instructions(Arc<Instructions>),
+}
+
+/// What is asked about a text, so that what is made of it is told apart.
+pub(crate) mod ask {
+    pub(crate) const TEXT: u8 = 0;
+    pub(crate) const RESULT: u8 = 1;
+    pub(crate) const INSTRUCTIONS: u8 = 2;
+    /// A message in the input; in the output: the next number.
+    pub(crate) const INPUT: u8 = 3;
+    pub(crate) const OUTPUT: u8 = 4;
+}
+
+/// What every text gives.
+pub(crate) struct Text {
+    hash: i64,
+    tokens: Option<i32>,
+    prints: Arc<Prints>,
+    masked: bool,
+    blanked: bool,
+    retold: bool,
+    asks: bool,
+    kept: Option<Arc<str>>,
+}
+
+/// What the text of a tool's result gives beside.
+pub(crate) struct ResultText {
+    text: Arc<Text>,
+    hash: i64,
+    cut: bool,
+    /// It says itself that it is an error.
+    failed: bool,
 }
 
 impl Reader {
-    /// A reader under a configuration and a store's key.
+    /// A reader under a configuration and a store's key. It remembers up to 32 MiB of what it made of texts.
     pub fn new(config: Arc<Config>, key: PrintKey) -> Self {
-        Self { config, key, seen: RefCell::new(HashMap::new()) }
+        Self::remembering(config, key, REMEMBERED)
+    }
+
+    /// The same with another number of bytes.
+    pub fn remembering(config: Arc<Config>, key: PrintKey, bytes: usize) -> Self {
+        Self { config, key, memo: Arc::new(Memo::new(bytes)) }
     }
 
     /// The configuration.
@@ -51,19 +101,27 @@ impl Reader {
         bpe.and_then(|b| i32::try_from(b.count(text)).ok())
     }
 
-    /// Tokens and fingerprints of a text, remembered.
-    fn measure(&self, text: &str) -> (Option<i32>, Prints) {
-        let h = self.key.text(text) ^ (text.len() as i64);
-        if let Some(found) = self.seen.borrow().get(&h) {
-            return found.clone();
+    /// What a text gives, remembered. `read`: the text as [`json::parse_loose`] reads it, where that was done already.
+    fn text(&self, text: &str, read: Option<&(Value, Form)>) -> Arc<Text> {
+        let key = self.memo.key(ask::TEXT, text);
+        if let Some(Known::Text(found)) = self.memo.get(key) {
+            return found;
         }
-        let found = (self.tokens(text), self.key.prints(text));
-        let mut seen = self.seen.borrow_mut();
-        if seen.len() >= REMEMBERED {
-            seen.clear();
-        }
-        seen.insert(h, found.clone());
-        found
+        let made = Arc::new(Text {
+            hash: self.key.text(text),
+            tokens: self.tokens(text),
+            prints: Arc::new(match read {
+                Some((value, form)) => self.key.prints_read(text, value, *form),
+                None => self.key.prints(text),
+            }),
+            masked: is_masked(text),
+            blanked: is_blanked(text),
+            retold: is_retold(text),
+            asks: memchr::memchr(b'?', text.as_bytes()).is_some(),
+            kept: self.keep(text).map(Arc::from),
+        });
+        self.memo.put(key, Known::Text(made.clone()), made.bytes());
+        made
     }
 
     /// The text as the content mode keeps it.
@@ -93,21 +151,15 @@ impl Reader {
     /// A text as an item.
     pub fn text_item(&self, speaker: Speaker, author: Option<String>, text: &str) -> Item {
         let kind = if speaker == Speaker::System { ItemKind::Instructions } else { ItemKind::Text };
-        let masked = is_masked(text);
-        let (tokens, prints) = self.measure(text);
-        let blanked = is_blanked(text);
+        let t = self.text(text, None);
         Item {
             kind,
             speaker,
             name: author,
-            hash: (!masked).then(|| self.key.text(text)),
-            tokens: tokens.filter(|_| !masked),
-            blanked,
-            retold: is_retold(text),
-            asks: speaker == Speaker::Assistant && text.contains('?'),
-            prints: if masked || blanked { Prints::default() } else { prints },
-            text: if masked { None } else { self.keep(text) },
-            ..Item::default()
+            hash: (!t.masked).then_some(t.hash),
+            retold: t.retold,
+            asks: speaker == Speaker::Assistant && t.asks,
+            ..t.item()
         }
     }
 
@@ -157,7 +209,7 @@ impl Reader {
     ) -> (Item, contract::Payload) {
         let known = matches!(state, Args::Whole | Args::Bare);
         let text = if state == Args::Masked { String::new() } else { canonical::to_string(value) };
-        let (tokens, prints) = self.measure(&text);
+        let t = self.text(&text, None);
         let sole = value
             .as_object()
             .and_then(canonical::sole_value)
@@ -171,102 +223,78 @@ impl Reader {
             name: Some(name.to_owned()),
             call_id: id,
             hash: known.then(|| self.key.call(name, &text)),
-            tokens,
+            tokens: t.tokens,
             cut: state == Args::Cut,
             args: state,
             args_digest: known.then(|| canonical::sha256_hex(text.as_bytes())),
             sole,
-            prints,
-            text: self.keep(&text),
+            prints: t.prints.clone(),
+            text: t.kept.clone(),
             ..Item::default()
         };
         (item, payload)
     }
 
-    /// A tool result as an item.
+    /// A tool result as an item. `read`: its text as [`json::parse_loose`] reads it, where that was done already.
     pub fn result_item(
         &self,
         name: Option<String>,
         id: Option<String>,
         content: &Value,
+        read: Option<&(Value, Form)>,
         error: Option<bool>,
     ) -> Item {
-        let text = match content {
-            Value::String(s) => s.clone(),
-            Value::Null => String::new(),
-            other => canonical::to_string(other),
+        let r = match content {
+            Value::String(s) => self.result_text(s, read),
+            Value::Null => self.result_text("", None),
+            other => self.result_text(&canonical::to_string(other), None),
         };
-        let masked = is_masked(&text);
-        let blanked = is_blanked(&text);
-        let (parsed, form) = json::parse_loose(&text);
-        // JSON on the tool span and a Python repr of it in the message are one result.
-        let hash = if matches!(form, Form::Json | Form::Python) && !parsed.is_string() {
-            self.key.value(&parsed)
-        } else {
-            self.key.text(&text)
-        };
-        let (tokens, prints) = self.measure(&text);
-        let own_flag = parsed.as_object().and_then(crate::messages::error_flag);
         Item {
             kind: ItemKind::Result,
             speaker: Speaker::Tool,
             name,
             call_id: id,
-            hash: (!masked).then_some(hash),
-            tokens: tokens.filter(|_| !masked),
-            blanked,
-            cut: form == Form::Truncated,
-            error: error.or(own_flag.filter(|e| {
-                *e && parsed
-                    .as_object()
-                    .is_some_and(|m| m.contains_key("is_error") || m.contains_key("isError"))
-            })),
-            prints: if masked || blanked { Prints::default() } else { prints },
-            text: if masked { None } else { self.keep(&text) },
-            ..Item::default()
+            hash: (!r.text.masked).then_some(r.hash),
+            cut: r.cut,
+            error: error.or(r.failed.then_some(true)),
+            ..r.text.item()
         }
     }
 
-    /// Messages as items, with the payloads of their calls. Payloads of calls in the input are kept only
-    /// where the tool's name looks like a transfer: they matter where outputs are not captured.
-    pub fn items(
-        &self,
-        messages: Vec<Message>,
-        source: Source,
-        payloads: &mut Vec<PayloadRow>,
-        view: &mut View,
-    ) -> Vec<Item> {
-        let mut out = Vec::new();
-        for m in messages {
-            for p in m.parts {
-                let pos = out.len() as i32;
-                let item = match p {
-                    Part::Text(t) => {
-                        if source == Source::Output {
-                            payloads.extend(self.contract_in(&t, pos));
-                        }
-                        self.text_item(m.speaker, m.author.clone(), &t)
-                    }
-                    Part::Result { name, id, content, error } => self.result_item(name, id, &content, error),
-                    Part::Call { name, id, args } => {
-                        let (item, payload) = self.call_item(&name, id.clone(), args.as_ref());
-                        if source == Source::Output || transfer_name(&name).is_some() {
-                            payloads.extend(self.payload(payload, source, pos, id));
-                        }
-                        item
-                    }
-                };
-                view.masked |= item.hash.is_none() && item.args != Args::Cut && item.args != Args::Absent
-                    || (item.hash.is_none() && item.kind != ItemKind::Call);
-                view.cut |= item.cut;
-                out.push(item);
-            }
+    fn result_text(&self, text: &str, read: Option<&(Value, Form)>) -> Arc<ResultText> {
+        let key = self.memo.key(ask::RESULT, text);
+        if let Some(Known::Result(found)) = self.memo.get(key) {
+            return found;
         }
-        out
+        let own;
+        let read = match read {
+            Some(read) => read,
+            None => {
+                own = json::parse_loose(text);
+                &own
+            }
+        };
+        let (parsed, form) = read;
+        let object = parsed.as_object();
+        let t = self.text(text, Some(read));
+        let made = Arc::new(ResultText {
+            // JSON on the tool span and a Python repr of it in the message are one result.
+            hash: if matches!(form, Form::Json | Form::Python) && !parsed.is_string() {
+                self.key.value(parsed)
+            } else {
+                t.hash
+            },
+            cut: *form == Form::Truncated,
+            failed: object.and_then(crate::messages::error_flag) == Some(true)
+                && object.is_some_and(|m| m.contains_key("is_error") || m.contains_key("isError")),
+            text: t,
+        });
+        self.memo.put(key, Known::Result(made.clone()), size_of::<ResultText>());
+        made
     }
 
     /// A contract that an answer's text holds: the payload of a transfer whose tool takes only the target.
-    fn contract_in(&self, text: &str, pos: i32) -> Option<PayloadRow> {
+    pub(crate) fn contract_in(&self, text: &str, pos: i32) -> Option<PayloadRow> {
         if !text.contains('{') {
             return None;
         }
@@ -284,13 +312,13 @@ impl Reader {
         call_id: Option<String>,
     ) -> Option<PayloadRow> {
         let text = if p.body.is_null() { String::new() } else { canonical::to_string(&p.body) };
-        let (tokens, prints) = self.measure(&text);
+        let t = self.text(&text, None);
         let empty = p.is_empty();
         let mut texts = Vec::new();
         text_hashes(&p.body, self.key, &mut texts, 0);
         if !empty {
             // A structured payload may travel as a message of its JSON.
-            texts.push(self.key.text(&text));
+            texts.push(t.hash);
         }
         let policies = self.config.policies_in(&text).map(str::to_owned).collect();
         let constraints = p
@@ -318,10 +346,10 @@ impl Reader {
             goal: p.intent.as_deref().map(|i| self.key.phrase(i)),
             policies,
             steps: self.steps(&p.completed_steps),
-            tokens: if empty { Some(0) } else { tokens },
+            tokens: if empty { Some(0) } else { t.tokens },
             texts,
-            prints,
-            text: self.keep(&text),
+            prints: t.prints.clone(),
+            text: t.kept.clone(),
         })
     }
 
@@ -339,31 +367,28 @@ impl Reader {
         out.dedup();
         out
     }
+}
 
-    /// Ids of catalogue constraints whose patterns one of the messages matches.
-    pub fn policies_in(&self, messages: &[Message]) -> Vec<String> {
-        if self.config.policies.iter().all(|p| p.patterns.is_empty()) {
-            return Vec::new();
+impl Text {
+    /// An item of this text; its kind, speaker and hash are the caller's.
+    fn item(&self) -> Item {
+        let hidden = self.masked || self.blanked;
+        Item {
+            tokens: self.tokens.filter(|_| !self.masked),
+            blanked: self.blanked,
+            prints: if hidden { Arc::default() } else { self.prints.clone() },
+            text: self.kept.clone().filter(|_| !self.masked),
+            ..Item::default()
         }
-        let mut out: Vec<String> = Vec::new();
-        for m in messages {
-            for p in &m.parts {
-                let text = match p {
-                    Part::Text(t) => t.clone(),
-                    Part::Call { args: Some(a), .. } => a.to_string(),
-                    Part::Call { .. } => continue,
-                    Part::Result { content: Value::String(s), .. } => s.clone(),
-                    Part::Result { content, .. } => content.to_string(),
-                };
-                for id in self.config.policies_in(&text) {
-                    if !out.iter().any(|x| x == id) {
-                        out.push(id.to_owned());
-                    }
-                }
-            }
-        }
-        out
     }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + prints_bytes(&self.prints) + self.kept.as_ref().map_or(0, |t| t.len())
+    }
+}
+
+pub(crate) fn prints_bytes(p: &Prints) -> usize {
+    size_of::<Prints>() + p.shingles.len() * 4 + p.idents.len() * 8
 }
 
 fn text_hashes(v: &Value, key: PrintKey, out: &mut Vec<i64>, depth: usize) {
@@ -379,7 +404,11 @@ fn text_hashes(v: &Value, key: PrintKey, out: &mut Vec<i64>, depth: usize) {
 pub fn is_masked(text: &str) -> bool {
     let t = text.trim();
     matches!(t, "__REDACTED__" | "[REDACTED]" | "<redacted>" | "REDACTED" | "***" | "[Filtered]")
-        || (t.len() < 400_000 && t.contains("[Scrubbed due to"))
+        || (t.len() < 400_000 && holds(t, "[Scrubbed due to"))
+}
+
+fn holds(text: &str, part: &str) -> bool {
+    memmem::find(text.as_bytes(), part.as_bytes()).is_some()
 }
 
 /// A value of which nothing is left: not captured rather than masked in part.
@@ -399,8 +428,8 @@ fn is_blanked(text: &str) -> bool {
 /// A transcript that a framework re-tells as one text: between markers, or another agent's turns quoted.
 fn is_retold(text: &str) -> bool {
     let head: String = text.chars().take(200).collect::<String>().to_ascii_lowercase();
-    (text.contains("<CONVERSATION HISTORY>") && text.contains("</CONVERSATION HISTORY>"))
-        || text.contains("<conversation_history>")
+    (holds(text, "<CONVERSATION HISTORY>") && holds(text, "</CONVERSATION HISTORY>"))
+        || holds(text, "<conversation_history>")
         || head.starts_with("for context:")
         || (head.starts_with("for context, here is") && head.contains("conversation"))
         || (head.starts_with('[')
@@ -478,12 +507,30 @@ mod tests {
     }
 
     #[test]
+    fn what_came_before_changes_nothing() {
+        // Equal after folding white space, of one length, and yet of different tokens and clauses.
+        let texts = ["a b\nc", "a\nb c", "a b c", "{\"a\": 1}", "{'a': 1.0}", "[1]", "", "***", "[cleared]"];
+        let items = |r: &Reader, t: &str| {
+            let text = r.text_item(Speaker::User, None, t);
+            (text, r.result_item(None, None, &json!(t), None, None), r.call_item("t", None, Some(&json!(t))))
+        };
+        let alone: Vec<_> = texts.iter().map(|t| items(&reader(ContentMode::Full), t)).collect();
+        let r = reader(ContentMode::Full);
+        for order in [0, 4, 8] {
+            for k in 0..texts.len() {
+                let k = (k * 5 + order) % texts.len();
+                assert_eq!(items(&r, texts[k]), alone[k], "{}", texts[k]);
+            }
+        }
+    }
+
+    #[test]
     fn a_result_is_the_same_as_json_and_as_python() {
         let r = reader(ContentMode::None);
-        let a = r.result_item(None, None, &json!({"ok": true, "n": 1.0}), None);
-        let b = r.result_item(None, None, &json!("{'ok': True, 'n': 1}"), None);
+        let a = r.result_item(None, None, &json!({"ok": true, "n": 1.0}), None, None);
+        let b = r.result_item(None, None, &json!("{'ok': True, 'n': 1}"), None, None);
         assert_eq!(a.hash, b.hash);
-        assert!(r.result_item(None, None, &json!("[cleared]"), None).blanked);
-        assert!(!r.result_item(None, None, &json!("[1, 2]"), None).blanked);
+        assert!(r.result_item(None, None, &json!("[cleared]"), None, None).blanked);
+        assert!(!r.result_item(None, None, &json!("[1, 2]"), None, None).blanked);
     }
 }

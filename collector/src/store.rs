@@ -193,7 +193,7 @@ fn weight(row: &Span) -> usize {
     let items = row.input.iter().chain(&row.output).flatten();
     400 + items
         .map(|i| {
-            200 + i.text.as_ref().map_or(0, String::len)
+            200 + i.text.as_ref().map_or(0, |t| t.len())
                 + i.prints.shingles.len() * 4
                 + i.prints.idents.len() * 8
         })
@@ -202,7 +202,7 @@ fn weight(row: &Span) -> usize {
             .payloads
             .iter()
             .map(|p| {
-                300 + p.text.as_ref().map_or(0, String::len)
+                300 + p.text.as_ref().map_or(0, |t| t.len())
                     + p.prints.shingles.len() * 4
                     + p.prints.idents.len() * 8
             })
@@ -249,14 +249,15 @@ pub(crate) fn civil(days: i64) -> (i64, i64, i64) {
     (yoe + era * 400 + i64::from(m <= 2), m, doy - (153 * mp + 2) / 5 + 1)
 }
 
-fn properties(replaces: &[String]) -> WriterProperties {
+/// `live`: a file that is soon merged with others, so that it is packed fast and not small.
+fn properties(replaces: &[String], live: bool) -> WriterProperties {
     let mut marks = vec![KeyValue::new(schema::VERSION_KEY.to_owned(), schema::VERSION.to_owned())];
     if !replaces.is_empty() {
         let list = serde_json::Value::from(replaces).to_string();
         marks.push(KeyValue::new(schema::REPLACES_KEY.to_owned(), list));
     }
     let mut p = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).unwrap_or_default()))
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(if live { 1 } else { 3 }).unwrap_or_default()))
         .set_max_row_group_row_count(Some(MAX_ROWS))
         // Statistics serve to skip by trace and time; on the rest they only cost space.
         .set_statistics_enabled(EnabledStatistics::None)
@@ -268,6 +269,13 @@ fn properties(replaces: &[String]) -> WriterProperties {
     // Values that hardly repeat: a dictionary would be built and thrown away.
     for name in ["span_id", "parent_id", "start", "end", "response_id"] {
         p = p.set_column_dictionary_enabled(ColumnPath::from(name), false);
+    }
+    if live {
+        // What items hold stands once per trace.
+        for name in ["hash", "shingles", "idents", "text"] {
+            let path = ["contents", "list", "item", name].map(str::to_owned).to_vec();
+            p = p.set_column_dictionary_enabled(ColumnPath::new(path), false);
+        }
     }
     p.build()
 }
@@ -285,16 +293,21 @@ fn write_file(dir: &Path, rows: &[Span]) -> Result<bool> {
     Ok(new)
 }
 
-/// Begins a file of rows.
-pub(crate) fn writer<W: Write + Send>(to: W, replaces: &[String]) -> Result<ArrowWriter<W>, ParquetError> {
-    ArrowWriter::try_new(to, schema::schema(), Some(properties(replaces)))
+/// Begins a file of rows; a `live` one will be merged with others later.
+pub(crate) fn writer<W: Write + Send>(
+    to: W,
+    replaces: &[String],
+    live: bool,
+) -> Result<ArrowWriter<W>, ParquetError> {
+    ArrowWriter::try_new(to, schema::schema(), Some(properties(replaces, live)))
 }
 
 /// What takes the rows of a file.
 pub(crate) type Writer<'a> = ArrowWriter<BufWriter<&'a File>>;
 
 /// Puts a file of rows into a folder: under a temporary name first, then, whole and synced, under its own. Says its path, and
-/// false where the same file was there already. The name is `prefix` and the id of the bytes. The paths it `replaces` stand
+/// false where the same file was there already. The name is `prefix` (of a live
+/// collector's file) and the id of the bytes. The paths it `replaces` stand
 /// under [`schema::REPLACES_KEY`].
 pub(crate) fn put<E: From<Error>>(
     dir: &Path,
@@ -306,7 +319,7 @@ pub(crate) fn put<E: From<Error>>(
     let path = temporary.path().to_owned();
     let parquet = |source| Error::Parquet { path: path.clone(), source };
     let out = BufWriter::new(temporary.as_file());
-    let mut w = writer(out, replaces).map_err(parquet)?;
+    let mut w = writer(out, replaces, !prefix.is_empty()).map_err(parquet)?;
     fill(&mut w)?;
     let mut inner = w.into_inner().map_err(parquet)?;
     inner.flush().map_err(at(&path))?;
@@ -338,7 +351,6 @@ fn temporary_in(dir: &Path) -> Result<tempfile::NamedTempFile> {
     }
 }
 
-/// The id of a file: the start of the SHA-256 of its bytes, in hex.
 /// True where a file's bytes are those its name was given for.
 ///
 /// # Errors
@@ -349,6 +361,7 @@ pub(crate) fn is_whole(path: &Path) -> io::Result<bool> {
     Ok(file_id(path)? == id)
 }
 
+/// The id of a file: the start of the SHA-256 of its bytes, in hex.
 fn file_id(path: &Path) -> io::Result<String> {
     let mut f = File::open(path)?;
     let mut hash = Sha256::new();

@@ -52,25 +52,44 @@ impl PrintKey {
         Some(Self(key))
     }
 
+    fn sip(&self) -> SipHasher24 {
+        SipHasher24::new_with_key(&self.0)
+    }
+
     fn hash(&self, domain: u8, parts: &[&str]) -> u64 {
-        let mut h = SipHasher24::new_with_key(&self.0);
+        let mut h = self.sip();
         h.write_u8(domain);
         for p in parts {
             h.write(p.as_bytes());
-            h.write_u8(0xff);
+            h.write_u8(END);
         }
         h.finish()
     }
 
     /// The hash by which two items are the same (text after folding white space).
     pub fn text(&self, text: &str) -> i64 {
-        let mut h = SipHasher24::new_with_key(&self.0);
-        h.write_u8(1);
-        for w in text.split_whitespace() {
-            h.write(w.as_bytes());
-            h.write_u8(b' ');
+        // The hash is that of one run of bytes; given piece by piece it takes three times as long.
+        let mut folded = Vec::with_capacity(text.len() + 2);
+        folded.push(1);
+        if !text.is_ascii() && text.chars().any(|c| !c.is_ascii() && c.is_whitespace()) {
+            for w in text.split_whitespace() {
+                folded.extend_from_slice(w.as_bytes());
+                folded.push(b' ');
+            }
+            return self.sip().hash(&folded).cast_signed();
         }
-        h.finish().cast_signed()
+        // Two passes without a branch per byte, since white space mostly stands alone.
+        let space = |b: u8| if matches!(b, b'\t'..=b'\r') { b' ' } else { b };
+        folded.extend(text.trim().bytes().map(space));
+        if folded.len() > 1 {
+            folded.push(b' ');
+        }
+        let twice =
+            folded.iter().zip(&folded[1..]).fold(false, |t, (a, b)| t | ((*a == b' ') & (*b == b' ')));
+        if twice {
+            folded.dedup_by(|b, a| *a == b' ' && *b == b' ');
+        }
+        self.sip().hash(&folded).cast_signed()
     }
 
     /// The hash of a structured value in canonical form.
@@ -85,12 +104,7 @@ impl PrintKey {
 
     /// The hash of a goal or a step: words only, in order.
     pub fn phrase(&self, text: &str) -> i64 {
-        let mut words = Vec::new();
-        tokens(text, &mut |t| {
-            if let Token::Word(w) = t {
-                words.push(w);
-            }
-        });
+        let words = words(text);
         let refs: Vec<&str> = words.iter().map(String::as_str).collect();
         self.hash(4, &refs).cast_signed()
     }
@@ -104,6 +118,17 @@ impl PrintKey {
     pub fn prints(&self, text: &str) -> Prints {
         let mut b = PrintBuilder::new(*self);
         b.add_text(text, 0);
+        b.finish()
+    }
+
+    /// [`PrintKey::prints`] of a text that [`json::parse_loose`] has read already.
+    pub fn prints_read(&self, text: &str, value: &Value, form: json::Form) -> Prints {
+        let mut b = PrintBuilder::new(*self);
+        if is_structured(text) && form != json::Form::Text {
+            b.add_value(value, 1);
+        } else {
+            b.add_plain(text);
+        }
         b.finish()
     }
 
@@ -141,12 +166,27 @@ pub fn is_strong(ident: u64) -> bool {
     ident & 1 == 1
 }
 
+/// A text that may be JSON or a Python literal as a whole.
+fn is_structured(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '['])
+}
+
+/// What ends each word where words are hashed; it stands in no text.
+const END: u8 = 0xff;
+/// Bytes of words that are held before those no longer needed are let go.
+const RUN: usize = 1 << 14;
+
 struct PrintBuilder {
     key: PrintKey,
+    sip: SipHasher24,
     shingles: Vec<u32>,
     idents: Vec<u64>,
-    last: [String; 2],
-    clause: Vec<String>,
+    /// The last words, each with [`END`] behind it, and one [`END`] in front of all: a run of words is hashed where it stands.
+    run: Vec<u8>,
+    /// Where the last two words begin in `run`.
+    last: [usize; 2],
+    /// Where the words of the clause begin in `run`, and how many there are, up to three.
+    clause: (usize, usize),
     words: usize,
 }
 
@@ -154,10 +194,12 @@ impl PrintBuilder {
     fn new(key: PrintKey) -> Self {
         Self {
             key,
+            sip: key.sip(),
             shingles: Vec::new(),
             idents: Vec::new(),
-            last: [String::new(), String::new()],
-            clause: Vec::new(),
+            run: vec![END],
+            last: [1, 1],
+            clause: (1, 0),
             words: 0,
         }
     }
@@ -180,8 +222,7 @@ impl PrintBuilder {
     }
 
     fn add_text(&mut self, text: &str, depth: usize) {
-        let t = text.trim_start();
-        if depth < 5 && (t.starts_with('{') || t.starts_with('[')) {
+        if depth < 5 && is_structured(text) {
             let (v, form) = json::parse_loose(text);
             if form != json::Form::Text {
                 self.add_value(&v, depth + 1);
@@ -195,7 +236,7 @@ impl PrintBuilder {
         tokens(text, &mut |t| match t {
             Token::Word(w) => self.word(w),
             Token::Ident(id, strong) => {
-                let h = self.key.hash(5, &[&id]);
+                let h = self.key.hash(5, &[id]);
                 self.idents.push(if strong { h | 1 } else { h & !1 });
             }
             Token::Break => self.break_clause(),
@@ -203,29 +244,46 @@ impl PrintBuilder {
         self.break_clause();
     }
 
-    fn word(&mut self, w: String) {
+    fn word(&mut self, w: &str) {
         if self.words >= MAX_WORDS {
             return;
         }
         self.words += 1;
+        if self.run.len() > RUN {
+            // A clause of three words or more is not hashed, one of less is among the last two.
+            let gone = self.last[0] - 1;
+            self.run.drain(..gone);
+            self.last = self.last.map(|at| at - gone);
+            self.clause.0 = self.clause.0.saturating_sub(gone).max(1);
+        }
+        let at = self.run.len();
+        self.run.extend_from_slice(w.as_bytes());
+        self.run.push(END);
         if self.words >= 3 {
-            let h = self.key.hash(6, &[&self.last[0], &self.last[1], &w]);
-            self.shingles.push(h as u32);
+            let h = self.hash_run(6, self.last[0]);
+            self.shingles.push(h);
         }
-        self.last.swap(0, 1);
-        self.last[1].clone_from(&w);
-        if self.clause.len() < 3 {
-            self.clause.push(w);
+        self.last = [self.last[1], at];
+        if self.clause.1 == 0 {
+            self.clause.0 = at;
         }
+        self.clause.1 = (self.clause.1 + 1).min(3);
+    }
+
+    /// The hash of the words from a place to the end, as [`PrintKey::hash`] gives it.
+    fn hash_run(&mut self, domain: u8, from: usize) -> u32 {
+        self.run[from - 1] = domain;
+        let h = self.sip.hash(&self.run[from - 1..]);
+        self.run[from - 1] = END;
+        h as u32
     }
 
     fn break_clause(&mut self) {
-        if (1..=2).contains(&self.clause.len()) {
-            let refs: Vec<&str> = self.clause.iter().map(String::as_str).collect();
-            let h = self.key.hash(7, &refs);
-            self.shingles.push(h as u32);
+        if (1..=2).contains(&self.clause.1) {
+            let h = self.hash_run(7, self.clause.0);
+            self.shingles.push(h);
         }
-        self.clause.clear();
+        self.clause.1 = 0;
     }
 
     fn finish(mut self) -> Prints {
@@ -240,12 +298,7 @@ impl PrintBuilder {
 
 /// What [`PrintKey::prints`] of a longer text must hold where it holds this phrase.
 pub fn phrase_shingles(key: PrintKey, phrase: &str) -> Vec<u32> {
-    let mut words = Vec::new();
-    tokens(phrase, &mut |t| {
-        if let Token::Word(w) = t {
-            words.push(w);
-        }
-    });
+    let words = words(phrase);
     let mut out: Vec<u32> = if words.len() >= 3 {
         words.windows(3).map(|w| key.hash(6, &[&w[0], &w[1], &w[2]]) as u32).collect()
     } else if words.is_empty() {
@@ -264,123 +317,209 @@ pub fn identifiers(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     tokens(text, &mut |t| {
         if let Token::Ident(id, true) = t
-            && !out.contains(&id)
+            && !out.iter().any(|x| x == id)
         {
-            out.push(id);
+            out.push(id.to_owned());
         }
     });
     out
 }
 
-enum Token {
-    Word(String),
-    Ident(String, bool),
+/// The words of a text.
+fn words(text: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    tokens(text, &mut |t| {
+        if let Token::Word(w) = t {
+            out.push(w.to_owned());
+        }
+    });
+    out
+}
+
+/// A piece of text, in lower case.
+enum Token<'a> {
+    Word(&'a str),
+    Ident(&'a str, bool),
     Break,
 }
 
-/// Cuts a text into words, identifiers and clause breaks.
-fn tokens(text: &str, f: &mut dyn FnMut(Token)) {
-    let hard = |c: char| {
-        matches!(
-            c,
-            '"' | '\''
-                | '`'
-                | '{'
-                | '}'
-                | '['
-                | ']'
-                | '('
-                | ')'
-                | '<'
-                | '>'
-                | ','
-                | ';'
-                | '!'
-                | '?'
-                | '='
-                | '|'
-                | '*'
-                | '\n'
-                | '\\'
-                | '\u{2018}'
-                | '\u{2019}'
-                | '\u{201c}'
-                | '\u{201d}'
-                | '\u{2022}'
-                | '\u{2013}'
-                | '\u{2014}'
-        )
-    };
-    let mut rest = text;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| c.is_whitespace() || hard(c)).unwrap_or(rest.len());
-        token(&rest[..end], f);
-        rest = &rest[end..];
-        let Some(c) = rest.chars().next() else { break };
-        rest = &rest[c.len_utf8()..];
-        if hard(c) {
-            f(Token::Break);
-        }
-        // An escape inside JSON text that was not read as JSON.
-        if c == '\\' && rest.starts_with(['n', 't', 'r']) {
-            rest = &rest[1..];
-        }
+/// White space.
+const SPACE: u8 = 1;
+/// A sign that ends a token and breaks a clause.
+const HARD: u8 = 2;
+/// The start of a character that is no ASCII one.
+const WIDE: u8 = 4;
+/// An upper-case letter.
+const UPPER: u8 = 8;
+/// A lower-case letter.
+const LOWER: u8 = 16;
+/// A digit.
+const DIGIT: u8 = 32;
+
+/// What each byte is. Text is mostly ASCII, so most of it is cut without decoding characters.
+static CLASS: [u8; 256] = {
+    let mut t = [0u8; 256];
+    let mut i = 0;
+    while i < 256 {
+        let b = i as u8;
+        t[i] = match b {
+            b'\n' => SPACE | HARD,
+            b'\t' | 0x0b..=b'\r' | b' ' => SPACE,
+            b'"' | b'\'' | b'`' | b'{' | b'}' | b'[' | b']' | b'(' | b')' | b'<' | b'>' | b',' | b';'
+            | b'!' | b'?' | b'=' | b'|' | b'*' | b'\\' => HARD,
+            b'A'..=b'Z' => UPPER,
+            b'a'..=b'z' => LOWER,
+            b'0'..=b'9' => DIGIT,
+            0x80.. => WIDE,
+            _ => 0,
+        };
+        i += 1;
+    }
+    t
+};
+
+/// The class of a character that is no ASCII one.
+fn wide_class(c: char) -> u8 {
+    match c {
+        '\u{2018}' | '\u{2019}' | '\u{201c}' | '\u{201d}' | '\u{2022}' | '\u{2013}' | '\u{2014}' => HARD,
+        c if c.is_whitespace() => SPACE,
+        _ => 0,
     }
 }
 
-fn token(raw: &str, f: &mut dyn FnMut(Token)) {
-    let edge = |c: char| !c.is_alphanumeric();
-    let t = raw.trim_matches(edge);
+/// Cuts a text into words, identifiers and clause breaks.
+fn tokens(text: &str, f: &mut dyn FnMut(Token<'_>)) {
+    let bytes = text.as_bytes();
+    let mut lower = String::new();
+    let mut from = 0;
+    let mut at = 0;
+    // All that is in the token that begins at `from`.
+    let mut holds = 0;
+    while at < bytes.len() {
+        let mut class = CLASS[usize::from(bytes[at])];
+        let mut len = 1;
+        if class == WIDE
+            && let Some(c) = text[at..].chars().next()
+        {
+            (class, len) = (wide_class(c), c.len_utf8());
+            holds |= WIDE;
+        }
+        if class & (SPACE | HARD) == 0 {
+            holds |= class;
+            at += len;
+            continue;
+        }
+        token(&text[from..at], holds, &mut lower, f);
+        let escape = bytes[at] == b'\\';
+        at += len;
+        if class & HARD != 0 {
+            f(Token::Break);
+        }
+        // An escape inside JSON text that was not read as JSON.
+        if escape && matches!(bytes.get(at), Some(b'n' | b't' | b'r')) {
+            at += 1;
+        }
+        (from, holds) = (at, 0);
+    }
+    token(&text[from..], holds, &mut lower, f);
+}
+
+fn token(raw: &str, holds: u8, lower: &mut String, f: &mut dyn FnMut(Token<'_>)) {
+    if raw.is_empty() {
+        return;
+    }
+    let t = if holds & WIDE == 0 {
+        let plain = |b: &u8| CLASS[usize::from(*b)] & (UPPER | LOWER | DIGIT) != 0;
+        let b = raw.as_bytes();
+        let start = b.iter().position(plain).unwrap_or(b.len());
+        let end = b.iter().rposition(plain).map_or(start, |i| i + 1);
+        &raw[start..end]
+    } else {
+        raw.trim_matches(|c: char| !c.is_alphanumeric())
+    };
     if t.is_empty() {
         if raw.contains([':', '.', '-']) {
             f(Token::Break);
         }
         return;
     }
-    if let Some(strong) = ident_strength(t) {
-        f(Token::Ident(t.to_lowercase(), strong));
-    }
-    if t.contains(':') {
-        for part in t.split(':').map(|p| p.trim_matches(edge)).filter(|p| !p.is_empty()) {
-            if let Some(strong) = ident_strength(part) {
-                f(Token::Ident(part.to_lowercase(), strong));
-            }
-            f(Token::Word(part.to_lowercase()));
-        }
+    // Small letters alone, with signs around them, are an ordinary word as they stand.
+    if holds & (WIDE | UPPER | DIGIT) == 0 && t.bytes().all(|b| b.is_ascii_lowercase()) {
+        f(Token::Word(t));
     } else {
-        f(Token::Word(t.to_lowercase()));
+        mixed(t, lower, f);
     }
     if raw.ends_with([':', '.']) {
         f(Token::Break);
     }
 }
 
+/// A token, without the signs around it, of whatever characters.
+fn mixed(t: &str, lower: &mut String, f: &mut dyn FnMut(Token<'_>)) {
+    let strength = ident_strength(t);
+    fold(t, lower);
+    if let Some(strong) = strength {
+        f(Token::Ident(lower, strong));
+    }
+    if !t.contains(':') {
+        f(Token::Word(lower));
+        return;
+    }
+    for part in t.split(':').map(|p| p.trim_matches(|c: char| !c.is_alphanumeric())).filter(|p| !p.is_empty())
+    {
+        fold(part, lower);
+        if let Some(strong) = ident_strength(part) {
+            f(Token::Ident(lower, strong));
+        }
+        f(Token::Word(lower));
+    }
+}
+
+/// Puts a text into `out` in lower case.
+fn fold(text: &str, out: &mut String) {
+    out.clear();
+    if text.is_ascii() {
+        out.push_str(text);
+        out.make_ascii_lowercase();
+    } else {
+        // Not letter by letter: a final sigma depends on what stands before it.
+        out.push_str(&text.to_lowercase());
+    }
+}
+
 /// `None`: an ordinary word. `Some(true)`: strong (it hardly stands in two texts by chance).
 fn ident_strength(t: &str) -> Option<bool> {
-    let n = t.chars().count();
+    let (mut n, mut digits, mut letters, mut hyphens) = (0usize, 0usize, 0usize, 0usize);
+    let (mut sign, mut dot, mut dots) = (false, false, false);
+    let (mut camel, mut lower, mut before) = (false, false, ' ');
+    for c in t.chars() {
+        n += 1;
+        match c {
+            '0'..='9' => digits += 1,
+            '_' | '/' | '@' | ':' | '#' | '+' => sign = true,
+            '-' => hyphens += 1,
+            '.' => {
+                dots |= before == '.';
+                dot = true;
+            }
+            c if c.is_alphabetic() => letters += 1,
+            _ => {}
+        }
+        camel |= lower && c.is_uppercase();
+        lower = c.is_lowercase();
+        before = c;
+    }
     if !(4..=200).contains(&n) {
         return None;
     }
-    let digits = t.chars().filter(char::is_ascii_digit).count();
-    let letters = t.chars().filter(|c| c.is_alphabetic()).count();
-    let technical = t.chars().any(|c| matches!(c, '_' | '/' | '@' | ':' | '#' | '+'))
-        || (n >= 6 && t.contains('.') && !t.contains(".."));
-    let hyphens = t.matches('-').count();
+    let technical = sign || (n >= 6 && dot && !dots);
     if digits >= 5 || (digits > 0 && letters > 0) || (technical && n >= 5 && letters > 2) || hyphens >= 2 {
         return Some(true);
     }
-    if hyphens == 1 || (digits > 0 && letters == 0 && n >= 4) {
+    if hyphens == 1 || (digits > 0 && letters == 0) {
         return Some(false);
     }
-    // camelCase
-    let mut lower = false;
-    for c in t.chars() {
-        if lower && c.is_uppercase() && n >= 6 {
-            return Some(true);
-        }
-        lower = c.is_lowercase();
-    }
-    None
+    (camel && n >= 6).then_some(true)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! A dialect fills it from one span alone. Text is kept only where the content mode allows; everything that
 //! measures need is in names, digests, counts and fingerprints.
 
+use std::sync::Arc;
+
 use crate::constraint::Constraint;
 use crate::prints::Prints;
 
@@ -257,10 +259,10 @@ pub struct Item {
     pub args_digest: Option<String>,
     /// Hash of the value of a call's only argument, for joining with a bare one.
     pub sole: Option<i64>,
-    /// Fingerprints.
-    pub prints: Prints,
+    /// Fingerprints; shared, since histories repeat items.
+    pub prints: Arc<Prints>,
     /// The content, where the content mode keeps it.
-    pub text: Option<String>,
+    pub text: Option<Arc<str>>,
 }
 
 /// What a tool call, a state update or a contract attribute says as a payload.
@@ -301,9 +303,9 @@ pub struct PayloadRow {
     /// Hashes of the text arguments, for finding them again as a message.
     pub texts: Vec<i64>,
     /// Fingerprints of the payload.
-    pub prints: Prints,
+    pub prints: Arc<Prints>,
     /// The payload, where the content mode keeps it.
-    pub text: Option<String>,
+    pub text: Option<Arc<str>>,
 }
 
 /// A constraint as it is stored: with the hashes that find its text in a view.

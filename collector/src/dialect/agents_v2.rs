@@ -14,7 +14,7 @@ pub static DIALECT: Dialect = Dialect {
     hides: "Calls that share a turn with text, tool items in the input, and the instructions of the Responses API are not \
             recorded: neither the payload nor the receiver's view is known.",
     matches: |raw| {
-        let a = &raw.attrs;
+        let a = raw.attrs;
         raw.scope == "opentelemetry.instrumentation.openai_agents"
             && (a.str("gen_ai.agent.description") == Some("OpenAI Agents instrumentation")
                 || matches!(a.str("gen_ai.operation.name"), Some("agent_handoff" | "unknown"))
@@ -25,7 +25,7 @@ pub static DIALECT: Dialect = Dialect {
 
 fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     genai::read(reader, raw, span);
-    let a = &raw.attrs;
+    let a = raw.attrs;
     span.agent_id = None; // "agent" on every span
     match a.str("gen_ai.operation.name").unwrap_or_default() {
         "unknown" => span.role = Role::Step,

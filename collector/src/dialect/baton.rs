@@ -24,7 +24,7 @@ pub static DIALECT: Dialect = Dialect {
 
 /// Lays `baton.*` attributes on a row.
 pub(super) fn overlay(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
+    let a = raw.attrs;
     if !a.any_under(attr::PREFIX) {
         return;
     }

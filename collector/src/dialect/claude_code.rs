@@ -1,14 +1,14 @@
 //! The Claude Agent SDK's own export (the command line's telemetry).
 
 use baton_record::span::{Handoff, Role, Signal, Span};
-use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use serde_json::Value;
 
 use super::common::{self, Arguments};
 use super::langchain::tool_result;
 use super::{Dialect, genai};
-use crate::raw::{Attrs, Raw};
+use crate::raw::{Any, Attrs, Raw};
 use crate::reading::Reader;
+use crate::said::Instructions;
 
 /// Claude Code and the Claude Agent SDK.
 pub static DIALECT: Dialect = Dialect {
@@ -22,7 +22,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
+    let a = raw.attrs;
     // In a sub-agent's spans the conversation id is the sub-agent's; the session stays.
     span.conversation_id = a.first_text(&["session.id", "gen_ai.conversation.id"]).map(str::to_owned);
     span.agent_id = a.text("agent_id").map(str::to_owned);
@@ -31,10 +31,10 @@ fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
         "llm_request" => {
             genai::usage(raw, span);
             span.finish = a.text("stop_reason").map(common::finish);
-            common::inference(reader, span, None, None, Vec::new());
+            common::inference(reader, span, None, None, &Instructions::default());
         }
         "tool" => {
-            let name = a.first_text(&["tool_name", "gen_ai.tool.name"]).unwrap_or(&raw.span.name);
+            let name = a.first_text(&["tool_name", "gen_ai.tool.name"]).unwrap_or(raw.span.name);
             let result = raw.events("tool.output").find_map(|(_, e)| e.text("output").map(tool_result));
             common::tool(reader, span, name, call_id(a), Arguments::NotGiven, result);
             if let Some(t) = a.text("subagent_type") {
@@ -60,7 +60,7 @@ fn call_id(a: &Attrs<'_>) -> Option<String> {
 }
 
 /// `claude_code.tool_result` records carry the arguments; the event's name is the body.
-pub(super) fn read_log(reader: &Reader, a: &Attrs<'_>, body: Option<&Any>, span: &mut Span) -> bool {
+pub(super) fn read_log(reader: &Reader, a: &Attrs<'_>, body: Option<&Any<'_>>, span: &mut Span) -> bool {
     let name = match body {
         Some(Any::StringValue(s)) => s.strip_prefix("claude_code.").unwrap_or(s),
         _ => a.str("event.name").unwrap_or_default(),

@@ -1,13 +1,16 @@
 //! What several dialects do the same way.
 
+use std::sync::Arc;
+
 use baton_record::names::is_placeholder_agent;
-use baton_record::span::{Control, Evaluation, Item, Role, Source, Span, Speaker};
+use baton_record::span::{Control, Evaluation, Role, Source, Span};
 use serde_json::Value;
 
 use super::langchain::{self, ToolResult};
-use crate::messages::{self, Message, Part};
-use crate::raw::{Attrs, Raw};
+use crate::messages;
+use crate::raw::{Any, Attrs, Raw, to_json};
 use crate::reading::{Reader, is_absent};
+use crate::said::{Instructions, Messages, add_new};
 
 /// The name unless it is a placeholder.
 pub(super) fn agent_name(name: Option<&str>) -> Option<String> {
@@ -18,41 +21,32 @@ pub(super) fn agent_name(name: Option<&str>) -> Option<String> {
 pub(super) fn inference(
     reader: &Reader,
     span: &mut Span,
-    input: Option<Vec<Message>>,
-    output: Option<Vec<Message>>,
-    system: Vec<String>,
+    input: Option<Messages<'_>>,
+    output: Option<Messages<'_>>,
+    system: &Instructions,
 ) {
     span.role = Role::Inference;
-    let mut payloads = std::mem::take(&mut span.payloads);
-    let instructions: Vec<Item> = system
-        .iter()
-        .filter(|s| !s.trim().is_empty())
-        .map(|s| reader.text_item(Speaker::System, None, s))
-        .collect();
     if let Some(messages) = input {
-        span.view_policies = reader.policies_in(&messages);
-        let policy_texts: Vec<Message> = system
-            .iter()
-            .map(|s| Message { speaker: Speaker::System, author: None, parts: vec![Part::Text(s.clone())] })
-            .collect();
-        for p in reader.policies_in(&policy_texts) {
-            if !span.view_policies.contains(&p) {
-                span.view_policies.push(p);
-            }
-        }
-        let mut items = instructions;
-        items.extend(reader.items(messages, Source::Input, &mut payloads, &mut span.view));
+        let said = reader.said(messages, Source::Input);
+        span.view_policies = said.policies;
+        add_new(&mut span.view_policies, &system.policies);
+        span.view.cut |= said.view.cut;
+        span.view.masked |= said.view.masked;
         // Positions of input payloads count from the first message.
-        span.input = Some(items);
-    } else if !instructions.is_empty() {
+        span.payloads.extend(said.payloads);
+        span.input = Some([&system.items[..], &said.items].concat());
+    } else if !system.items.is_empty() {
         // Instructions without messages: the view is not captured, but whose call it is can be told.
         span.view.lossy = true;
-        span.input = Some(instructions);
+        span.input = Some(system.items.clone());
     }
     if let Some(messages) = output {
-        span.output = Some(reader.items(messages, Source::Output, &mut payloads, &mut span.view));
+        let said = reader.said(messages, Source::Output);
+        span.view.cut |= said.view.cut;
+        span.view.masked |= said.view.masked;
+        span.payloads.extend(said.payloads);
+        span.output = Some(said.items);
     }
-    span.payloads = payloads;
 }
 
 /// What a tool span gives for its arguments.
@@ -101,7 +95,8 @@ pub(super) fn tool(
         }
         let absent = matches!(&r.content, Value::String(s) if is_absent(s));
         if !absent {
-            let item = reader.result_item(Some(name.to_owned()), span.call_id.clone(), &r.content, r.error);
+            let (name, id) = (Some(name.to_owned()), span.call_id.clone());
+            let item = reader.result_item(name, id, &r.content, r.read.as_ref(), r.error);
             span.output = Some(vec![item]);
         }
     }
@@ -147,18 +142,26 @@ pub(super) fn evaluation(a: &Attrs<'_>, span: &mut Span) {
     }
 }
 
-/// Messages given as text or as a structured value; sets `cut` where they end too early.
-pub(super) fn message_attr(attrs: &Attrs<'_>, key: &str, span: &mut Span) -> Option<Vec<Message>> {
-    use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+/// Messages given as text or as a structured value.
+pub(super) fn message_attr<'a>(attrs: &Attrs<'a>, key: &str) -> Option<Messages<'a>> {
     match attrs.get(key)? {
         Any::StringValue(s) if is_absent(s) => None,
-        Any::StringValue(s) => {
-            let (m, cut) = messages::from_text(s);
-            span.view.cut |= cut;
-            Some(m)
+        Any::StringValue(s) => Some(Messages::Text(s)),
+        v @ (Any::ArrayValue(_) | Any::KvlistValue(_)) => {
+            Some(Messages::List(messages::from_value(&to_json(v))))
         }
-        v @ (Any::ArrayValue(_) | Any::KvlistValue(_)) => Some(messages::from_value(&crate::raw::to_json(v))),
         _ => None,
+    }
+}
+
+/// What an instructions attribute gives; nothing where it is not there.
+pub(super) fn instructions_attr(reader: &Reader, attrs: &Attrs<'_>, key: &str) -> Arc<Instructions> {
+    match attrs.get(key) {
+        None => Arc::default(),
+        Some(Any::StringValue(s)) => {
+            reader.instructions_in(s, || instructions(&Value::String((*s).to_owned())))
+        }
+        Some(v) => Arc::new(reader.instructions(&instructions(&to_json(v)))),
     }
 }
 

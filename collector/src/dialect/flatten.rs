@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use serde_json::{Map, Value};
 
-use crate::raw::{Attrs, to_json};
+use crate::raw::{Any, Attrs, to_json};
 
 #[derive(Default)]
 struct Node {
@@ -24,7 +23,7 @@ pub(super) fn tree(attrs: &Attrs<'_>, prefix: &str) -> Option<Value> {
     any.then(|| build(root))
 }
 
-fn insert(root: &mut Node, path: &str, v: &Any) {
+fn insert(root: &mut Node, path: &str, v: &Any<'_>) {
     let mut n = root;
     // Deeper than any convention goes, the rest of the path is one name.
     for p in path.splitn(10, '.') {

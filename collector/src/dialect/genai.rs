@@ -4,15 +4,15 @@
 
 use baton_record::names::is_placeholder_agent;
 use baton_record::span::{Handoff, Role, Signal, Span};
-use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use serde_json::{Map, Value};
 
 use super::common::{self, Arguments};
 use super::langchain::tool_result;
 use super::{Dialect, flatten};
 use crate::messages::{self, Message};
-use crate::raw::{Attrs, Raw, to_json};
+use crate::raw::{Any, Attrs, Raw, to_json};
 use crate::reading::{Reader, is_absent};
+use crate::said::{Instructions, Messages};
 
 /// OTel GenAI semconv.
 pub static DIALECT: Dialect = Dialect {
@@ -29,7 +29,7 @@ pub static DIALECT: Dialect = Dialect {
 /// Reads any `gen_ai.*` span.
 pub(super) fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     identity(raw, span);
-    let a = &raw.attrs;
+    let a = raw.attrs;
     let op = a.str("gen_ai.operation.name").unwrap_or_default();
     let mcp = a.str("mcp.method.name");
     match op {
@@ -69,7 +69,7 @@ pub(super) fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
 
 /// Names and ids that may stand on any span.
 pub(super) fn identity(raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
+    let a = raw.attrs;
     span.agent = common::agent_name(a.text("gen_ai.agent.name"));
     span.agent_id = a.text("gen_ai.agent.id").map(str::to_owned);
     span.conversation_id = a
@@ -79,7 +79,7 @@ pub(super) fn identity(raw: &Raw<'_>, span: &mut Span) {
 
 /// `gen_ai.transfer.*` (semantic-conventions-genai #447), `gen_ai.agent.handoff.*` (#98), and the names in use.
 pub(super) fn transfer(raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
+    let a = raw.attrs;
     let to = a.first_text(&[
         "gen_ai.transfer.target.name",
         "gen_ai.agent.handoff.target.name",
@@ -101,50 +101,48 @@ pub(super) fn transfer(raw: &Raw<'_>, span: &mut Span) {
 /// A model call.
 pub(super) fn read_inference(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     usage(raw, span);
-    let a = &raw.attrs;
-    let mut input = common::message_attr(a, "gen_ai.input.messages", span);
-    let mut output = common::message_attr(a, "gen_ai.output.messages", span);
-    let mut system =
-        a.get("gen_ai.system_instructions").map(|v| common::instructions(&to_json(v))).unwrap_or_default();
+    let a = raw.attrs;
+    let mut input = common::message_attr(a, "gen_ai.input.messages");
+    let mut output = common::message_attr(a, "gen_ai.output.messages");
+    let mut system = common::instructions_attr(reader, a, "gen_ai.system_instructions");
     // OpenLLMetry's flattening, also older ones of others.
+    let flat = |prefix: &str| flatten::tree(a, prefix).map(|v| Messages::List(messages::from_value(&v)));
     if input.is_none() {
-        input = flatten::tree(a, "gen_ai.prompt.")
-            .map(|v| messages::from_value(&v))
-            .or_else(|| common::message_attr(a, "gen_ai.prompt", span));
+        input = flat("gen_ai.prompt.").or_else(|| common::message_attr(a, "gen_ai.prompt"));
     }
     if output.is_none() {
-        output = flatten::tree(a, "gen_ai.completion.")
-            .map(|v| messages::from_value(&v))
-            .or_else(|| common::message_attr(a, "gen_ai.completion", span));
+        output = flat("gen_ai.completion.").or_else(|| common::message_attr(a, "gen_ai.completion"));
     }
     // Messages in span events: the details event, or one event per message.
     for e in &raw.span.events {
-        let ea = Attrs::new(&e.attributes);
+        let ea = e.attrs();
         if e.name == "gen_ai.client.inference.operation.details" {
-            input = input.or_else(|| common::message_attr(&ea, "gen_ai.input.messages", span));
-            output = output.or_else(|| common::message_attr(&ea, "gen_ai.output.messages", span));
-            if system.is_empty() {
-                system = ea
-                    .get("gen_ai.system_instructions")
-                    .map(|v| common::instructions(&to_json(v)))
-                    .unwrap_or_default();
+            input = input.or_else(|| common::message_attr(&ea, "gen_ai.input.messages"));
+            output = output.or_else(|| common::message_attr(&ea, "gen_ai.output.messages"));
+            if system.is_empty {
+                system = common::instructions_attr(reader, &ea, "gen_ai.system_instructions");
             }
-        } else if let Some(m) = event_message(&e.name, &ea, None) {
-            if e.name == "gen_ai.choice" {
-                output.get_or_insert_default().push(m)
-            } else {
-                input.get_or_insert_default().push(m)
-            }
+        } else if let Some(m) = event_message(e.name, &ea, None) {
+            let list = if e.name == "gen_ai.choice" { &mut output } else { &mut input };
+            span.view.cut |= add(list, m);
         }
     }
-    common::inference(reader, span, input, output, system);
+    common::inference(reader, span, input, output, &system);
     span.view.hidden |= span.previous_response_id.is_some();
     apply_lengths(raw, span);
 }
 
+/// Adds a message to those there are; true where their text was cut off.
+fn add(list: &mut Option<Messages<'_>>, m: Message) -> bool {
+    let (mut all, cut) = list.take().map(Messages::parse).unwrap_or_default();
+    all.push(m);
+    *list = Some(Messages::List(all));
+    cut
+}
+
 /// Model, ids and usage.
 pub(super) fn usage(raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
+    let a = raw.attrs;
     span.model = a.first_text(&["gen_ai.response.model", "gen_ai.request.model"]).map(str::to_owned);
     span.response_id = a.text("gen_ai.response.id").map(str::to_owned);
     span.previous_response_id = a
@@ -176,7 +174,7 @@ pub(super) fn apply_lengths(raw: &Raw<'_>, span: &mut Span) {
                 longest = n;
                 values.clear();
             }
-            if n == longest && !values.contains(&s.as_str()) {
+            if n == longest && !values.contains(s) {
                 values.push(s);
             }
         }
@@ -196,13 +194,13 @@ fn is_length_limit(n: usize) -> bool {
 }
 
 fn read_tool(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
+    let a = raw.attrs;
     let fallback = raw
         .span
         .name
         .strip_prefix("execute_tool ")
         .or_else(|| raw.span.name.strip_prefix("tools/call "))
-        .unwrap_or(&raw.span.name);
+        .unwrap_or(raw.span.name);
     // A name that is there and is no text (bytes) is not replaced by the span's.
     let name = a.text("gen_ai.tool.name").unwrap_or(fallback);
     let args = a.get("gen_ai.tool.call.arguments").map(to_json);
@@ -234,7 +232,7 @@ pub(super) fn result_of(a: &Attrs<'_>, key: &str) -> Option<super::langchain::To
 
 /// `gen_ai.user.message` and its sisters, and `gen_ai.choice`, as span events or log records. Missing
 /// arguments of a call are not known to be empty here: content capture may be off.
-fn event_message(name: &str, attrs: &Attrs<'_>, body: Option<&Any>) -> Option<Message> {
+fn event_message(name: &str, attrs: &Attrs<'_>, body: Option<&Any<'_>>) -> Option<Message> {
     let who = match name {
         "gen_ai.choice" => "assistant",
         _ => name.strip_prefix("gen_ai.")?.strip_suffix(".message")?,
@@ -244,7 +242,10 @@ fn event_message(name: &str, attrs: &Attrs<'_>, body: Option<&Any>) -> Option<Me
         Some(Value::String(s)) => [("content".to_owned(), Value::String(s))].into_iter().collect(),
         _ => Map::new(),
     };
-    for (k, v) in attrs.iter() {
+    // In the order of keys: of two that mean the same the first counts.
+    let mut pairs: Vec<_> = attrs.iter().collect();
+    pairs.sort_unstable_by_key(|(k, _)| *k);
+    for (k, v) in pairs {
         let k = k.strip_prefix("gen_ai.event.").unwrap_or(k);
         if matches!(k, "content" | "gen_ai.event.content" | "message" | "tool_calls" | "id" | "name" | "role")
         {
@@ -271,7 +272,7 @@ fn event_message(name: &str, attrs: &Attrs<'_>, body: Option<&Any>) -> Option<Me
 pub(super) fn read_log(
     reader: &Reader,
     attrs: &Attrs<'_>,
-    body: Option<&Any>,
+    body: Option<&Any<'_>>,
     name: &str,
     span: &mut Span,
 ) -> bool {
@@ -280,24 +281,22 @@ pub(super) fn read_log(
         return !span.evaluations.is_empty();
     }
     if name == "gen_ai.client.inference.operation.details" {
-        let input = common::message_attr(attrs, "gen_ai.input.messages", span);
-        let output = common::message_attr(attrs, "gen_ai.output.messages", span);
-        let system = attrs
-            .get("gen_ai.system_instructions")
-            .map(|v| common::instructions(&to_json(v)))
-            .unwrap_or_default();
+        let input = common::message_attr(attrs, "gen_ai.input.messages");
+        let output = common::message_attr(attrs, "gen_ai.output.messages");
+        let system = common::instructions_attr(reader, attrs, "gen_ai.system_instructions");
         if input.is_none() && output.is_none() {
             return false;
         }
         span.response_id = attrs.text("gen_ai.response.id").map(str::to_owned);
-        common::inference(reader, span, input, output, system);
+        common::inference(reader, span, input, output, &system);
         return true;
     }
     let Some(m) = event_message(name, attrs, body) else { return false };
+    let (list, system) = (Some(Messages::List(vec![m])), Instructions::default());
     if name == "gen_ai.choice" {
-        common::inference(reader, span, None, Some(vec![m]), Vec::new());
+        common::inference(reader, span, None, list, &system);
     } else {
-        common::inference(reader, span, Some(vec![m]), None, Vec::new());
+        common::inference(reader, span, list, None, &system);
     }
     true
 }

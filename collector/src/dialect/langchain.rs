@@ -7,7 +7,7 @@ use baton_record::span::{Handoff, Signal, Span};
 use serde_json::{Map, Value};
 
 use crate::messages::{error_flag, plain};
-use crate::raw::Raw;
+use crate::raw::{Any, Raw};
 
 /// A `Command`: where control goes, and what it changes in the state.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -133,13 +133,10 @@ pub(super) fn add_commands(found: &[Command], span: &mut Span) {
 /// read: exception text is never a payload.
 pub(super) fn exception_target(raw: &Raw<'_>, span: &mut Span) {
     let mut texts: Vec<&str> = vec![raw.status_message()];
-    texts.extend(raw.span.events.iter().filter(|e| e.name == "exception").flat_map(|e| {
-        e.attributes.iter().filter(|a| a.key == "exception.message").filter_map(|a| {
-            match a.value.as_ref()?.value.as_ref()? {
-                opentelemetry_proto::tonic::common::v1::any_value::Value::StringValue(s) => Some(s.as_str()),
-                _ => None,
-            }
-        })
+    let exceptions = raw.span.events.iter().filter(|e| e.name == "exception").flat_map(|e| &e.fields);
+    texts.extend(exceptions.filter_map(|field| match field {
+        ("exception.message", Any::StringValue(s)) => Some(*s),
+        _ => None,
     }));
     for t in texts {
         let Some(at) = t.find("Command(") else { continue };
@@ -170,6 +167,8 @@ pub(super) fn exception_target(raw: &Raw<'_>, span: &mut Span) {
 /// A tool's result out of its wrappers: content, call id, error flag, commands.
 pub(super) struct ToolResult {
     pub content: Value,
+    /// The content as it was read, where it is the text that was given.
+    pub read: Option<(Value, Form)>,
     pub name: Option<String>,
     pub call_id: Option<String>,
     pub error: Option<bool>,
@@ -181,12 +180,14 @@ pub(super) fn tool_result(text: &str) -> ToolResult {
     let (v, form) = json::parse_loose(text);
     let mut r = ToolResult {
         content: Value::String(text.to_owned()),
+        read: None,
         name: None,
         call_id: None,
         error: None,
         commands: Vec::new(),
     };
     if form == Form::Text {
+        r.read = Some((v, form));
         return r;
     }
     r.commands = commands(&v);
@@ -204,16 +205,24 @@ pub(super) fn tool_result(text: &str) -> ToolResult {
         let p = plain(&v);
         if p.is_string() {
             r.content = p;
+            return r;
         }
     } else if let Value::Object(m) = &v {
         if m.len() == 1
             && let Some(out) = m.get("output")
         {
             r.content = plain(out);
+            r.error = own_flag(m);
+            return r;
         }
-        r.error = ["is_error", "isError"].iter().find_map(|k| m.get(*k).and_then(Value::as_bool));
+        r.error = own_flag(m);
     }
+    r.read = Some((v, form));
     r
+}
+
+fn own_flag(m: &Map<String, Value>) -> Option<bool> {
+    ["is_error", "isError"].iter().find_map(|k| m.get(*k).and_then(Value::as_bool))
 }
 
 /// The tool message inside serialised forms.

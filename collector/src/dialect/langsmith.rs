@@ -11,6 +11,7 @@ use super::{Dialect, genai};
 use crate::messages::{self, Message};
 use crate::raw::Raw;
 use crate::reading::{Reader, is_absent};
+use crate::said::{Instructions, Messages};
 
 /// LangSmith.
 pub static DIALECT: Dialect = Dialect {
@@ -24,10 +25,10 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
+    let a = raw.attrs;
     let prompt = a.text("gen_ai.prompt").filter(|s| !is_absent(s) && s.trim() != "{}");
     let completion = a.text("gen_ai.completion").filter(|s| !is_absent(s) && s.trim() != "{}");
-    let name = a.text("langsmith.trace.name").unwrap_or(&raw.span.name);
+    let name = a.text("langsmith.trace.name").unwrap_or(raw.span.name);
     // OK is final in this export; a real exception on the span overrules it.
     if span.status != Status::Error
         && span.control == Control::None
@@ -39,17 +40,15 @@ fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     match a.str("langsmith.span.kind").unwrap_or_default() {
         "llm" => {
             genai::usage(raw, span);
-            let (input, cut_in) =
-                prompt.map(messages::from_text).map_or((None, false), |(m, c)| (Some(m), c));
+            let input = prompt.map(Messages::Text);
             let parsed = completion.map(baton_record::json::parse_loose);
             span.response_id =
                 span.response_id.take().or_else(|| parsed.as_ref().and_then(|(v, _)| response_id(v)));
             let output = parsed
                 .as_ref()
                 .map(|(v, _)| messages::from_value(v).into_iter().map(as_assistant).collect::<Vec<_>>());
-            span.view.cut |=
-                cut_in || parsed.as_ref().is_some_and(|(_, f)| *f == baton_record::json::Form::Truncated);
-            common::inference(reader, span, input, output, Vec::new());
+            span.view.cut |= parsed.as_ref().is_some_and(|(_, f)| *f == baton_record::json::Form::Truncated);
+            common::inference(reader, span, input, output.map(Messages::List), &Instructions::default());
         }
         "tool" => {
             let tool_name = a.text("gen_ai.tool.name").unwrap_or(name);

@@ -10,6 +10,7 @@ use super::{Dialect, genai};
 use crate::messages::{self, Message};
 use crate::raw::{Raw, to_json};
 use crate::reading::Reader;
+use crate::said::Messages;
 
 /// Logfire.
 pub static DIALECT: Dialect = Dialect {
@@ -30,8 +31,8 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
-    let template = a.str("logfire.msg_template").unwrap_or(&raw.span.name);
+    let a = raw.attrs;
+    let template = a.str("logfire.msg_template").unwrap_or(raw.span.name);
     span.conversation_id =
         a.first_text(&["group_id", "gen_ai.conversation.id", "session.id"]).map(str::to_owned);
     let name = a.text("name");
@@ -73,7 +74,7 @@ fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
 }
 
 fn handoff(raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
+    let a = raw.attrs;
     span.role = Role::Handoff;
     let mut requested = Vec::new();
     if let Some(Value::Object(e)) = a.text("error").and_then(json::parse)
@@ -91,7 +92,7 @@ fn handoff(raw: &Raw<'_>, span: &mut Span) {
 }
 
 fn inference(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
+    let a = raw.attrs;
     genai::usage(raw, span);
     let parse = |key: &str| a.text(key).map(|s| json::parse_loose(s).0);
     let response = parse("response").or_else(|| parse("response_data"));
@@ -143,7 +144,8 @@ fn inference(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
             output = Some(messages::from_value(&Value::Array(list[split..].to_vec())));
         }
     }
-    common::inference(reader, span, input, output, system);
+    let system = reader.instructions(&system);
+    common::inference(reader, span, input.map(Messages::List), output.map(Messages::List), &system);
     span.view.hidden |= span.previous_response_id.is_some();
 }
 

@@ -16,11 +16,9 @@ pub mod openinference;
 pub mod openllmetry;
 
 use baton_record::span::{Control, Record, Span, Status};
-use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
-use opentelemetry_proto::tonic::trace::v1 as proto;
 
-use crate::raw::{Attrs, Raw};
+use crate::raw::{self, Any, Attrs, Raw};
 use crate::reading::Reader;
 
 /// How one instrumentation is read.
@@ -86,17 +84,17 @@ pub fn read_span(
     reader: &Reader,
     resource: &Attrs<'_>,
     scope: &str,
-    span: &proto::Span,
+    span: &raw::Span<'_>,
 ) -> Result<(Span, u32), String> {
-    let raw = Raw { span, attrs: Attrs::new(&span.attributes), resource, scope };
-    let parent_id = match span.parent_span_id.as_slice() {
+    let raw = Raw { span, attrs: &span.attrs, resource, scope };
+    let parent_id = match span.parent_span_id {
         [] => None,
         p if p.iter().all(|b| *b == 0) && p.len() == 8 => None,
         p => Some(id::<8>(p, "parent span id")?),
     };
     let mut row = Span {
-        trace_id: id::<16>(&span.trace_id, "trace id")?,
-        span_id: id::<8>(&span.span_id, "span id")?,
+        trace_id: id::<16>(span.trace_id, "trace id")?,
+        span_id: id::<8>(span.span_id, "span id")?,
         parent_id,
         // Bit 8: whether the parent is remote is known; bit 9: it is.
         remote_parent: span.flags & 0x300 == 0x300,
@@ -105,7 +103,7 @@ pub fn read_span(
         end: time(span.end_time_unix_nano),
         service: resource.text("service.name").map(str::to_owned),
         scope: scope.to_owned(),
-        name: cut(&span.name, 1024),
+        name: cut(span.name, 1024),
         otel_kind: span.kind,
         dropped: i32::try_from(span.dropped_attributes_count).unwrap_or(i32::MAX),
         ..Span::default()
@@ -139,12 +137,13 @@ pub fn read_log(
     {
         return Ok(None);
     }
-    let attrs = Attrs::new(&log.attributes);
-    let body = log.body.as_ref().and_then(|b| b.value.as_ref());
+    let attrs = Attrs::of(&log.attributes);
+    let body = log.body.as_ref().and_then(|b| b.value.as_ref()).map(Any::of);
+    let body = body.as_ref();
     let name = match body {
         _ if !log.event_name.is_empty() => log.event_name.as_str(),
         _ if attrs.has("event.name") => attrs.str("event.name").unwrap_or_default(),
-        Some(Any::StringValue(s)) => s.as_str(),
+        Some(Any::StringValue(s)) => s,
         _ => "",
     };
     let mut row = Span {
@@ -189,7 +188,7 @@ fn cut(s: &str, max: usize) -> String {
 /// Status, error class and control flow (METRICS.md section 1, outcome: `ParentCommand` is a
 /// transfer and `GraphInterrupt` a pause, on any span they show on).
 fn status(raw: &Raw<'_>, row: &mut Span) {
-    let code = raw.span.status.as_ref().map_or(0, |s| s.code);
+    let code = raw.span.status_code;
     let message = raw.status_message();
     let mut class = raw.attrs.text("error.type").map(str::to_owned);
     let mut control = control_of(class.as_deref().unwrap_or_default(), message);

@@ -11,6 +11,7 @@ use super::{Dialect, flatten, genai};
 use crate::messages::{self, Message};
 use crate::raw::Raw;
 use crate::reading::{Reader, is_absent};
+use crate::said::{Instructions, Messages};
 
 /// OpenInference.
 pub static DIALECT: Dialect = Dialect {
@@ -25,7 +26,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
+    let a = raw.attrs;
     span.conversation_id = a.text("session.id").map(str::to_owned);
     let own_agent = common::agent_name(a.text("agent.name"));
     span.parent_agent = a.text("graph.node.parent_id").map(str::to_owned);
@@ -60,15 +61,15 @@ fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     if let Some(m) = a.text("metadata") {
         let meta = Metadata::from_json(m);
         let root_agent = span.role == Role::Workflow
-            && meta.agent.as_deref().is_some_and(|n| slug(n) == slug(&raw.span.name));
+            && meta.agent.as_deref().is_some_and(|n| slug(n) == slug(raw.span.name));
         let graph = meta.integration.as_deref().is_some_and(|i| i.starts_with("lang") || i == "deepagents");
         if root_agent {
             span.role = Role::Step; // becomes an agent by its own name
         }
-        meta.apply(&raw.span.name, span);
+        meta.apply(raw.span.name, span);
         if graph
             && span.role == Role::Step
-            && span.node.as_ref().is_some_and(|n| slug(n) != slug(&raw.span.name))
+            && span.node.as_ref().is_some_and(|n| slug(n) != slug(raw.span.name))
         {
             span.node = None;
         }
@@ -82,7 +83,7 @@ fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
 }
 
 fn inference(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
+    let a = raw.attrs;
     let output_value = a.text("output.value").filter(|s| !is_absent(s));
     let output_json =
         output_value.filter(|s| s.trim_start().starts_with('{')).map(|s| json::parse_loose(s).0);
@@ -108,7 +109,8 @@ fn inference(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
             .map(|v| messages::from_value(v).into_iter().map(as_output).collect::<Vec<_>>())
             .filter(|m| !m.is_empty());
     }
-    common::inference(reader, span, input, output, Vec::new());
+    let (input, output) = (input.map(Messages::List), output.map(Messages::List));
+    common::inference(reader, span, input, output, &Instructions::default());
     span.view.hidden = span.previous_response_id.is_some();
     span.view.cut |= raw.span.dropped_attributes_count > 0;
     genai::apply_lengths(raw, span);
@@ -162,8 +164,8 @@ fn previous_response(output: Option<&Value>, parameters: Option<&str>) -> Option
 }
 
 fn tool(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
-    let name = a.text("tool.name").unwrap_or(&raw.span.name);
+    let a = raw.attrs;
+    let name = a.text("tool.name").unwrap_or(raw.span.name);
     let args = a
         .first_text(&["input.value", "tool.parameters"])
         .filter(|s| a.has("input.value") || s.trim_start().starts_with('{'));

@@ -30,7 +30,7 @@ pub static DIALECT: Dialect = Dialect {
 };
 
 fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
-    let a = &raw.attrs;
+    let a = raw.attrs;
     genai::identity(raw, span);
     if let Some(id) = a.first_text(&[
         "traceloop.association.properties.thread_id",
@@ -82,7 +82,7 @@ fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
         thread: None,
         integration: p("traceloop.association.properties.ls_integration"),
     };
-    let own = a.first_text(&["gen_ai.task.name", "traceloop.entity.name"]).unwrap_or(&raw.span.name);
+    let own = a.first_text(&["gen_ai.task.name", "traceloop.entity.name"]).unwrap_or(raw.span.name);
     if meta.agent.is_some() || meta.node.is_some() {
         meta.apply(own, span);
     }
@@ -99,7 +99,7 @@ fn read(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
 
 fn goto(raw: &Raw<'_>, span: &mut Span) {
     span.role = Role::Handoff;
-    let a = &raw.attrs;
+    let a = raw.attrs;
     let mut to = a.strings("langgraph.command.goto_nodes");
     to.extend(a.text("langgraph.command.goto_node").map(str::to_owned));
     to.retain(|t| t != "__end__");
@@ -114,7 +114,7 @@ fn goto(raw: &Raw<'_>, span: &mut Span) {
 }
 
 fn tool(reader: &Reader, raw: &Raw<'_>, entity: Option<&str>, span: &mut Span) {
-    let a = &raw.attrs;
+    let a = raw.attrs;
     let name =
         a.text("gen_ai.tool.name").or(entity).unwrap_or_else(|| raw.span.name.trim_end_matches(".tool"));
     let args = a.get("gen_ai.tool.call.arguments").or_else(|| a.get("traceloop.entity.input")).map(to_json);

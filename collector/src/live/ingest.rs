@@ -21,8 +21,9 @@ use tokio::sync::oneshot;
 use super::journal::{Journal, Refusal};
 use super::segment::Entry;
 use super::weigh::weight;
-use crate::import::{Summary, rows_of_logs, rows_of_traces};
-use crate::otlp::{Signal, decode_json};
+use crate::import::{Summary, rows_of_logs, rows_of_spans};
+use crate::otlp::{Signal, decode_json, traces_in};
+use crate::raw::Traces;
 use crate::reading::Reader;
 
 /// What a request carries.
@@ -214,6 +215,8 @@ pub struct Pool {
 
 /// Requests that may wait to be read; the budget bounds what they hold.
 const WAITING: usize = 1024;
+/// Bytes of what the threads remember together of texts that came before.
+const REMEMBERED: usize = 96 << 20;
 /// Stack of a reading thread: nesting is bounded, this is far above what it needs.
 const STACK: usize = 8 << 20;
 
@@ -232,20 +235,21 @@ impl Pool {
     ) -> std::io::Result<Self> {
         let (jobs, queue) = sync_channel::<(Job, Answer)>(WAITING);
         let queue = Arc::new(Mutex::new(queue));
+        let reader = Reader::remembering(config, key, REMEMBERED);
         for n in 0..threads.max(1) {
-            let (queue, config, journal, notice) =
-                (queue.clone(), config.clone(), journal.clone(), notice.clone());
+            let (queue, reader, journal, notice) =
+                (queue.clone(), reader.clone(), journal.clone(), notice.clone());
             std::thread::Builder::new().name(format!("baton-read-{n}")).stack_size(STACK).spawn(
                 move || {
-                    let mut worker =
-                        Worker { reader: Reader::new(config.clone(), key), max_body, journal, notice };
+                    let bodies = || Bodies::new(reader.clone(), max_body, notice.clone());
+                    let mut worker = Worker { bodies: bodies(), journal };
                     while let Some((job, answer)) = next(&queue) {
                         let kind = job.kind;
                         // A defect in reading one request must not end the collector for all.
                         let work = std::panic::AssertUnwindSafe(|| worker.take(job, answer));
                         if std::panic::catch_unwind(work).is_err() {
-                            worker.notice.defect(kind);
-                            worker.reader = Reader::new(config.clone(), key);
+                            notice.defect(kind);
+                            worker.bodies = bodies();
                         }
                     }
                 },
@@ -286,45 +290,25 @@ fn next(queue: &Mutex<Receiver<(Job, Answer)>>) -> Option<(Job, Answer)> {
 }
 
 struct Worker {
-    reader: Reader,
-    max_body: usize,
+    bodies: Bodies,
     journal: Arc<Journal>,
-    notice: Arc<dyn Notice>,
 }
 
 impl Worker {
     fn take(&mut self, mut job: Job, answer: Answer) {
-        let read = read(&self.reader, &mut job, self.max_body);
-        let Job { kind, mut share, .. } = job;
-        let Held { rows, taken, skipped } = match read {
-            Ok(held) => held,
+        let (entry, taken) = match self.bodies.read(&mut job) {
+            Ok((Some(entry), taken)) => (entry, taken),
+            // Whoever asked may be gone.
+            Ok((None, taken)) => {
+                let _ = answer.send(Ok(taken));
+                return;
+            }
             Err(e) => {
-                // Whoever asked may be gone.
                 let _ = answer.send(Err(e));
                 return;
             }
         };
-        if kind != Kind::Metrics {
-            let rejected = u64::try_from(taken.rejected).unwrap_or(0);
-            self.notice.received(kind, rows.len() as u64 + skipped + rejected);
-            for (reason, n) in [("invalid", rejected), ("no_span", skipped)] {
-                if n > 0 {
-                    self.notice.rejected(kind, reason, n);
-                }
-            }
-        }
-        if rows.is_empty() {
-            let _ = answer.send(Ok(taken));
-            return;
-        }
-        self.notice.rows(&rows);
-        let Ok(entry) = Entry::encode(rows) else {
-            self.notice.defect(kind);
-            let _ = answer.send(Err(Failure::Defect));
-            return;
-        };
-        // What waits for the journal is small beside what reading took.
-        share.shrink(entry.len());
+        let share = job.share;
         let done = move |outcome: Result<(), Refusal>| {
             drop(share);
             let _ = answer.send(outcome.map(|()| taken).map_err(|e| Failure::Busy(e.to_string())));
@@ -357,21 +341,94 @@ pub fn read(reader: &Reader, job: &mut Job, max_body: usize) -> Result<Held, Fai
         return Err(Failure::TooLarge { what: "a decoded request", limit: share.budget.limit });
     }
     share.grow(weight)?;
-    let Request { signal, rejected } = decode(kind, form, &bytes)?;
+    // Most requests are traces in the form that exporters send: read where they stand.
+    let traces = (kind == Kind::Traces && form == Form::Protobuf).then(|| traces_in(&bytes)).flatten();
+    match traces {
+        Some(traces) => Ok(rows(reader, &Records::Traces(traces), Vec::new())),
+        None => {
+            let Request { signal, rejected } = decode(kind, form, &bytes)?;
+            let records = match &signal {
+                Some(Signal::Traces(t)) => Records::Traces(Traces::from(t)),
+                Some(Signal::Logs(l)) => Records::Logs(l),
+                Some(Signal::Metrics) | None => Records::None,
+            };
+            Ok(rows(reader, &records, rejected))
+        }
+    }
+}
+
+fn rows(reader: &Reader, records: &Records<'_>, rejected: Vec<(String, String)>) -> Held {
     let mut rows = Vec::new();
     let mut taken = Taken::default();
+    let mut summary = Summary::default();
     for (path, reason) in rejected {
         refuse(&mut taken, &path, &reason);
     }
-    let mut summary = Summary::default();
     let mut reject = |path: String, reason: String| refuse(&mut taken, &path, &reason);
-    let mut sink = |row: Span| rows.push(row);
-    match &signal {
-        Some(Signal::Traces(t)) => rows_of_traces(reader, t, &mut summary, &mut reject, &mut sink),
-        Some(Signal::Logs(l)) => rows_of_logs(reader, l, &mut summary, &mut reject, &mut sink),
-        Some(Signal::Metrics) | None => {}
+    match records {
+        Records::Traces(t) => {
+            let spans = t.resources.iter().flat_map(|r| &r.scopes).map(|s| s.spans.len());
+            rows.reserve(spans.sum());
+            rows_of_spans(reader, t, &mut summary, &mut reject, &mut |row| rows.push(row));
+        }
+        Records::Logs(l) => rows_of_logs(reader, l, &mut summary, &mut reject, &mut |row| rows.push(row)),
+        Records::None => {}
     }
-    Ok(Held { rows, taken, skipped: summary.logs_skipped })
+    Held { rows, taken, skipped: summary.logs_skipped }
+}
+
+/// Turns bodies into entries of the journal: the work of one reading thread.
+pub struct Bodies {
+    reader: Reader,
+    max_body: usize,
+    notice: Arc<dyn Notice>,
+}
+
+impl Bodies {
+    /// Reads with a reader.
+    pub fn new(reader: Reader, max_body: usize, notice: Arc<dyn Notice>) -> Self {
+        Self { reader, max_body, notice }
+    }
+
+    /// Reads a request. What it takes in memory is added to its share; no entry: none of its records is kept.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    pub fn read(&self, job: &mut Job) -> Result<(Option<Entry>, Taken), Failure> {
+        let Held { rows, taken, skipped } = read(&self.reader, job, self.max_body)?;
+        let kind = job.kind;
+        if kind != Kind::Metrics {
+            let rejected = u64::try_from(taken.rejected).unwrap_or(0);
+            self.notice.received(kind, rows.len() as u64 + skipped + rejected);
+            for (reason, n) in [("invalid", rejected), ("no_span", skipped)] {
+                if n > 0 {
+                    self.notice.rejected(kind, reason, n);
+                }
+            }
+        }
+        if rows.is_empty() {
+            return Ok((None, taken));
+        }
+        self.notice.rows(&rows);
+        match Entry::encode(rows) {
+            Ok(entry) => {
+                // What waits for the journal is small beside what reading took.
+                job.share.shrink(entry.len());
+                Ok((Some(entry), taken))
+            }
+            Err(_) => {
+                self.notice.defect(kind);
+                Err(Failure::Defect)
+            }
+        }
+    }
+}
+
+/// What rows are made of.
+enum Records<'a> {
+    Traces(Traces<'a>),
+    Logs(&'a ExportLogsServiceRequest),
+    None,
 }
 
 fn refuse(taken: &mut Taken, path: &str, reason: &str) {

@@ -80,7 +80,7 @@ pub(super) fn files(batches: &[RecordBatch]) -> Result<Vec<(String, Vec<u8>)>, N
     let never = |e: ParquetError| NotKept::Never(e.to_string());
     let mut out = Vec::new();
     for (folder, places) in places(batches).map_err(|e| never(e.into()))? {
-        let mut w = store::writer(Vec::new(), &[]).map_err(never)?;
+        let mut w = store::writer(Vec::new(), &[], true).map_err(never)?;
         for chunk in places.chunks(CHUNK) {
             let rows = interleave_record_batch(&refs, chunk).map_err(|e| never(e.into()))?;
             w.write(&rows).map_err(never)?;

@@ -54,9 +54,11 @@ impl Entry {
     ///
     /// # Errors
     /// Arrow's own, should the columns not fit the schema (a defect).
-    pub fn encode(mut rows: Vec<Span>) -> Result<Self, ArrowError> {
+    pub fn encode(rows: Vec<Span>) -> Result<Self, ArrowError> {
+        // A row is large, so its place is sorted and not itself.
+        let mut rows: Vec<&Span> = rows.iter().collect();
         rows.sort_by(|a, b| (&a.trace_id, a.start, &a.span_id).cmp(&(&b.trace_id, b.start, &b.span_id)));
-        let batch = schema::Encoder::default().encode(&rows)?;
+        let batch = schema::Encoder::default().encode_refs(&rows)?;
         let options = IpcWriteOptions::default();
         let mut tracker = DictionaryTracker::new(false);
         let (_, encoded) = IpcDataGenerator::default().encode(
@@ -357,10 +359,10 @@ mod tests {
     fn segment(path: &Path) -> Result<(Vec<u64>, u64), Box<dyn std::error::Error>> {
         let mut s = Segment::create(path)?;
         let mut places = Vec::new();
-        for requests in [&[(0, 5)][..], &[(5, 6), (6, 9)], &[(9, 20)]] {
+        for requests in [&[(0, 5u64)][..], &[(5, 6), (6, 9)], &[(9, 20)]] {
             places.push(s.len());
             let entries: Result<Vec<Entry>, _> =
-                requests.iter().map(|(from, to)| Entry::encode((*from..*to).map(span).collect())).collect();
+                requests.iter().map(|&(from, to)| Entry::encode((from..to).map(span).collect())).collect();
             s.append(&entries?, true)?;
         }
         Ok((places, s.rows))

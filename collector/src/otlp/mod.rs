@@ -6,9 +6,11 @@
 mod json;
 mod read;
 mod split;
+mod wire;
 
 pub use json::decode as decode_json;
 pub use read::{Inputs, Options, Progress, expand, read_bytes, read_input};
+pub use wire::traces as traces_in;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;

@@ -54,8 +54,8 @@ fn row(trace: u32, span: u32, start: Option<i64>) -> Span {
 fn item(hash: i64, spelling: u32) -> Item {
     Item {
         hash: Some(hash),
-        prints: Prints { shingles: vec![hash.unsigned_abs() as u32, spelling], idents: vec![7] },
-        text: Some(format!("a text long enough to stand outside of its view, {hash} {spelling}")),
+        prints: Prints { shingles: vec![hash.unsigned_abs() as u32, spelling], idents: vec![7] }.into(),
+        text: Some(format!("a text long enough to stand outside of its view, {hash} {spelling}").into()),
         ..Item::default()
     }
 }

@@ -1,7 +1,7 @@
 //! From rows to Arrow.
 
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -12,6 +12,7 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::Field;
 use arrow::error::ArrowError;
+use foldhash::quality::FixedState;
 
 use super::{CONSTRAINT, CONTENT, EVALUATION, ITEM, PAYLOAD, fields, schema};
 use crate::constraint::ConstraintKind;
@@ -69,7 +70,8 @@ impl Strings {
 }
 
 fn put_bytes<const N: usize>(b: &mut BinaryViewBuilder, items: impl Iterator<Item = [u8; N]>) {
-    let buf: Vec<u8> = items.flatten().collect();
+    let mut buf = Vec::with_capacity(items.size_hint().1.unwrap_or(0) * N);
+    items.for_each(|x| buf.extend_from_slice(&x));
     if buf.is_empty() { b.append_null() } else { b.append_value(buf) }
 }
 
@@ -305,9 +307,8 @@ impl ContentsBuilder {
         for i in s.input.iter().chain(&s.output).flatten() {
             let Some(hash) = i.hash.filter(|_| !i.prints.is_empty() || i.text.is_some()) else { continue };
             // One item may come in two spellings (JSON, Python) whose fingerprints differ a little: both are kept.
-            let mut h = DefaultHasher::new();
-            (&i.prints.shingles, &i.prints.idents).hash(&mut h);
-            if !seen.insert((hash, h.finish())) {
+            let spelling = FixedState::default().hash_one((&i.prints.shingles, &i.prints.idents));
+            if !seen.insert((hash, spelling)) {
                 continue;
             }
             n += 1;
@@ -330,11 +331,11 @@ impl ContentsBuilder {
     }
 }
 
-fn text_column<'a>(spans: &'a [Span], f: impl Fn(&'a Span) -> Option<&'a str>) -> ArrayRef {
-    Arc::new(spans.iter().map(f).collect::<StringViewArray>())
+fn text_column<'a>(spans: &[&'a Span], f: impl Fn(&'a Span) -> Option<&'a str>) -> ArrayRef {
+    Arc::new(spans.iter().map(|s| f(s)).collect::<StringViewArray>())
 }
 
-fn strings_column<'a>(spans: &'a [Span], f: impl Fn(&'a Handoff) -> &'a [String]) -> ArrayRef {
+fn strings_column<'a>(spans: &[&'a Span], f: impl Fn(&'a Handoff) -> &'a [String]) -> ArrayRef {
     let mut b = Strings::new();
     spans.iter().for_each(|s| b.push(s.handoff.as_ref().map_or(&[][..], &f)));
     b.finish()
@@ -354,6 +355,14 @@ impl Encoder {
     /// # Errors
     /// Arrow's own, should the columns not fit the schema (a defect).
     pub fn encode(&mut self, spans: &[Span]) -> Result<RecordBatch, ArrowError> {
+        self.encode_refs(&spans.iter().collect::<Vec<_>>())
+    }
+
+    /// Encodes rows that stand in another order elsewhere.
+    ///
+    /// # Errors
+    /// Arrow's own, should the columns not fit the schema (a defect).
+    pub fn encode_refs(&mut self, spans: &[&Span]) -> Result<RecordBatch, ArrowError> {
         let mut contents = ContentsBuilder::new();
         for s in spans {
             if s.trace_id != self.trace {
@@ -366,7 +375,7 @@ impl Encoder {
     }
 }
 
-fn batch(spans: &[Span], contents: ArrayRef) -> Result<RecordBatch, ArrowError> {
+fn batch(spans: &[&Span], contents: ArrayRef) -> Result<RecordBatch, ArrowError> {
     let handoff = |f: fn(&Handoff) -> Option<i64>| -> ArrayRef {
         Arc::new(spans.iter().map(|s| s.handoff.as_ref().and_then(f)).collect::<Int64Array>())
     };
@@ -381,8 +390,9 @@ fn batch(spans: &[Span], contents: ArrayRef) -> Result<RecordBatch, ArrowError> 
     let int = |f: fn(&Span) -> i32| -> ArrayRef {
         Arc::new(spans.iter().map(|s| Some(f(s))).collect::<Int32Array>())
     };
-    let long =
-        |f: fn(&Span) -> Option<i64>| -> ArrayRef { Arc::new(spans.iter().map(f).collect::<Int64Array>()) };
+    let long = |f: fn(&Span) -> Option<i64>| -> ArrayRef {
+        Arc::new(spans.iter().map(|s| f(s)).collect::<Int64Array>())
+    };
     let (mut input, mut output, mut payloads, mut evaluations) =
         (Items::new(), Items::new(), Payloads::new(), Evaluations::new());
     let (mut contract_fields, mut view_policies) = (Strings::new(), Strings::new());

@@ -390,7 +390,7 @@ mod tests {
             args: Args::Whole,
             args_digest: Some("ab".into()),
             sole: Some(9),
-            prints: Prints { shingles: vec![1, 2], idents: vec![3] },
+            prints: Arc::new(Prints { shingles: vec![1, 2], idents: vec![3] }),
             text: Some("{}".into()),
             ..Item::default()
         };
@@ -470,7 +470,8 @@ mod tests {
 
     #[test]
     fn what_an_item_holds_is_stored_once_per_trace_and_found_again() {
-        let masked = Item { prints: Prints { shingles: vec![7], idents: vec![] }, ..Item::default() };
+        let masked =
+            Item { prints: Arc::new(Prints { shingles: vec![7], idents: vec![] }), ..Item::default() };
         let other = |s: Span| Span { trace_id: "u".into(), ..s };
         let mut again = full();
         again.input.get_or_insert_default().push(masked);
