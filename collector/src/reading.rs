@@ -1,6 +1,6 @@
 //! What every dialect uses to turn values into rows: items, payloads, fingerprints, tokens, redaction.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, OnceLock};
 
 use baton_record::canonical;
 use baton_record::config::{Config, ContentMode, Tokenizer};
@@ -9,12 +9,15 @@ use baton_record::json::{self, Form};
 use baton_record::names::slug;
 use baton_record::prints::{PrintKey, Prints, phrase_shingles};
 use baton_record::span::{Args, ConstraintRow, Item, ItemKind, PayloadRow, Source, Speaker};
-use memchr::memmem;
-use regex::Regex;
 use serde_json::Value;
 
 use crate::memo::Memo;
 use crate::said::{Instructions, Said};
+
+mod marks;
+
+use marks::{CREDENTIALS, is_blanked, is_retold};
+pub use marks::{is_absent, is_masked};
 
 /// Texts longer than this are not counted in tokens, in bytes.
 const MAX_COUNTED: usize = 4 << 20;
@@ -54,7 +57,8 @@ pub(crate) mod ask {
 
 /// What every text gives.
 pub(crate) struct Text {
-    hash: i64,
+    /// Made when it is asked for: most results are known by the hash of their value.
+    hash: OnceLock<i64>,
     tokens: Option<i32>,
     prints: Arc<Prints>,
     masked: bool,
@@ -108,7 +112,7 @@ impl Reader {
             return found;
         }
         let made = Arc::new(Text {
-            hash: self.key.text(text),
+            hash: OnceLock::new(),
             tokens: self.tokens(text),
             prints: Arc::new(match read {
                 Some((value, form)) => self.key.prints_read(text, value, *form),
@@ -156,7 +160,7 @@ impl Reader {
             kind,
             speaker,
             name: author,
-            hash: (!t.masked).then_some(t.hash),
+            hash: (!t.masked).then(|| t.hash(self.key, text)),
             retold: t.retold,
             asks: speaker == Speaker::Assistant && t.asks,
             ..t.item()
@@ -282,7 +286,7 @@ impl Reader {
             hash: if matches!(form, Form::Json | Form::Python) && !parsed.is_string() {
                 self.key.value(parsed)
             } else {
-                t.hash
+                t.hash(self.key, text)
             },
             cut: *form == Form::Truncated,
             failed: object.and_then(crate::messages::error_flag) == Some(true)
@@ -318,7 +322,7 @@ impl Reader {
         text_hashes(&p.body, self.key, &mut texts, 0);
         if !empty {
             // A structured payload may travel as a message of its JSON.
-            texts.push(t.hash);
+            texts.push(t.hash(self.key, &text));
         }
         let policies = self.config.policies_in(&text).map(str::to_owned).collect();
         let constraints = p
@@ -370,6 +374,11 @@ impl Reader {
 }
 
 impl Text {
+    /// The hash of this text, which is given again.
+    fn hash(&self, key: PrintKey, text: &str) -> i64 {
+        *self.hash.get_or_init(|| key.text(text))
+    }
+
     /// An item of this text; its kind, speaker and hash are the caller's.
     fn item(&self) -> Item {
         let hidden = self.masked || self.blanked;
@@ -399,59 +408,6 @@ fn text_hashes(v: &Value, key: PrintKey, out: &mut Vec<i64>, depth: usize) {
         _ => {}
     }
 }
-
-/// A value that the sender masked whole, or in part so that nothing can be compared.
-pub fn is_masked(text: &str) -> bool {
-    let t = text.trim();
-    matches!(t, "__REDACTED__" | "[REDACTED]" | "<redacted>" | "REDACTED" | "***" | "[Filtered]")
-        || (t.len() < 400_000 && holds(t, "[Scrubbed due to"))
-}
-
-fn holds(text: &str, part: &str) -> bool {
-    memmem::find(text.as_bytes(), part.as_bytes()).is_some()
-}
-
-/// A value of which nothing is left: not captured rather than masked in part.
-pub fn is_absent(text: &str) -> bool {
-    matches!(text.trim(), "" | "__REDACTED__")
-}
-
-/// Content that was blanked in place (`[cleared]`).
-fn is_blanked(text: &str) -> bool {
-    let t = text.trim();
-    t.len() < 80 && t.starts_with('[') && t.ends_with(']') && !t.starts_with("[{") && {
-        let t = t.to_ascii_lowercase();
-        ["cleared", "removed", "omitted", "elided", "trimmed"].iter().any(|w| t.contains(w))
-    }
-}
-
-/// A transcript that a framework re-tells as one text: between markers, or another agent's turns quoted.
-fn is_retold(text: &str) -> bool {
-    let head: String = text.chars().take(200).collect::<String>().to_ascii_lowercase();
-    (holds(text, "<CONVERSATION HISTORY>") && holds(text, "</CONVERSATION HISTORY>"))
-        || holds(text, "<conversation_history>")
-        || head.starts_with("for context:")
-        || (head.starts_with("for context, here is") && head.contains("conversation"))
-        || (head.starts_with('[')
-            && (head.contains("] said:") || head.contains("] called tool") || head.contains("] `")))
-}
-
-/// Credentials that are never kept under `redacted`.
-static CREDENTIALS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    [
-        r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----",
-        r"\bAKIA[0-9A-Z]{16}\b",
-        r"\bgh[pousr]_[A-Za-z0-9]{20,}\b",
-        r"\bsk-[A-Za-z0-9_-]{16,}\b",
-        r"\bxox[abpr]-[A-Za-z0-9-]{10,}\b",
-        r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\b",
-        r"(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{16,}",
-        r#"(?i)\b(?:password|passwd|secret|api[_-]?key|access[_-]?token)\b["']?\s*[:=]\s*["']?[^\s"',;}]{6,}"#,
-    ]
-    .iter()
-    .filter_map(|p| Regex::new(p).ok())
-    .collect()
-});
 
 #[cfg(test)]
 mod tests {

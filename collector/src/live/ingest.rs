@@ -9,8 +9,6 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
-use baton_record::config::Config;
-use baton_record::prints::PrintKey;
 use baton_record::span::Span;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -215,27 +213,23 @@ pub struct Pool {
 
 /// Requests that may wait to be read; the budget bounds what they hold.
 const WAITING: usize = 1024;
-/// Bytes of what the threads remember together of texts that came before.
-const REMEMBERED: usize = 96 << 20;
 /// Stack of a reading thread: nesting is bounded, this is far above what it needs.
 const STACK: usize = 8 << 20;
 
 impl Pool {
-    /// Starts threads.
+    /// Starts threads. They read with clones of a reader, so that what one has seen the others know.
     ///
     /// # Errors
     /// Where a thread cannot be started.
     pub fn start(
         threads: usize,
-        config: Arc<Config>,
-        key: PrintKey,
+        reader: &Reader,
         max_body: usize,
         journal: Arc<Journal>,
         notice: Arc<dyn Notice>,
     ) -> std::io::Result<Self> {
         let (jobs, queue) = sync_channel::<(Job, Answer)>(WAITING);
         let queue = Arc::new(Mutex::new(queue));
-        let reader = Reader::remembering(config, key, REMEMBERED);
         for n in 0..threads.max(1) {
             let (queue, reader, journal, notice) =
                 (queue.clone(), reader.clone(), journal.clone(), notice.clone());

@@ -30,12 +30,16 @@ pub mod serve;
 mod tidy;
 mod weigh;
 
+use crate::reading::Reader;
 use crate::store::Store;
 use http::{App, Token};
 use ingest::{Budget, Pool};
 use journal::{Event, Journal, Keep};
 use metrics::Metrics;
 use serve::Tls;
+
+/// The part of the memory that what was made of texts may take; requests may take half of it.
+const REMEMBERED: usize = 8;
 
 /// Settings of a collector.
 #[derive(Debug, Clone)]
@@ -52,7 +56,8 @@ pub struct Settings {
     pub sync: bool,
     /// Rows become Parquet after this time at most.
     pub visible_after: Duration,
-    /// Memory of the whole process, about; half of it is for requests.
+    /// Memory of the whole process, about; half of it is for requests, an eighth for what was
+    /// made of texts.
     pub memory_limit: usize,
     /// Bytes of one body, packed or not.
     pub max_body: usize,
@@ -180,15 +185,10 @@ impl Collector {
         let dir = settings.journal.clone().unwrap_or(default_journal);
         let journal = open_journal(&settings, dir, keep, &metrics, log.clone())?;
         metrics.watch(journal.clone());
-        let pool = Pool::start(
-            settings.threads,
-            Arc::new(config),
-            key,
-            settings.max_body,
-            journal.clone(),
-            metrics.clone(),
-        )
-        .map_err(io("reading threads"))?;
+        let reader = Reader::remembering(Arc::new(config), key, settings.memory_limit / REMEMBERED);
+        let pool =
+            Pool::start(settings.threads, &reader, settings.max_body, journal.clone(), metrics.clone())
+                .map_err(io("reading threads"))?;
         let bind = async |a: SocketAddr| {
             let l = TcpListener::bind(a).await.map_err(io(a.to_string()))?;
             let bound = l.local_addr().map_err(io(a.to_string()))?;
