@@ -209,7 +209,9 @@ pub fn read_bytes(bytes: Vec<u8>) -> Read {
     let all = Buffer::from_vec(bytes);
     let mut out = Read::default();
     let mut at = match header(&all) {
-        Ok(end) => end,
+        Ok(end) if starts(&all, end) => end,
+        // Nothing follows, or the header's length is damage: what follows is looked for.
+        Ok(_) => 0,
         Err(_) if all.len() < HEADER => return out,
         Err(e) => {
             out.damage = Some(format!("byte 0: {e}"));
@@ -281,7 +283,7 @@ fn message(all: &Buffer, at: usize) -> Result<(Message<'_>, std::ops::Range<usiz
 fn header(all: &Buffer) -> Result<usize, ArrowError> {
     let (head, body) = message(all, 0)?;
     let found = head.header_as_schema().ok_or_else(|| bad("no schema"))?;
-    if fb_to_schema(found) != *columns() {
+    if guarded(|| fb_to_schema(found))? != *columns() {
         return Err(bad("an Arrow stream of other columns"));
     }
     Ok(body.end)
@@ -302,13 +304,19 @@ fn rows(all: &Buffer, at: usize, schema: SchemaRef) -> Result<(RecordBatch, usiz
     if found.buffers().is_none_or(|b| b.iter().any(|b| inside(b).is_none())) {
         return Err(bad("a buffer lies outside of its body"));
     }
+    // Nothing of a segment is packed. Where damage says so, the length to unpack to is damage too, and could be any.
+    if found.compression().is_some() {
+        return Err(bad("its body is said to be packed"));
+    }
     let bytes = all.slice_with_length(body.start, body.len());
-    // The decoder is made for what a writer wrote; what damage makes of the rest of the head may bring it to panic.
-    let decode = std::panic::AssertUnwindSafe(|| {
-        read_record_batch(&bytes, found, schema, &HashMap::new(), None, &head.version())
-    });
-    let batch = std::panic::catch_unwind(decode).map_err(|_| bad("its head is damaged"))??;
+    let batch =
+        guarded(|| read_record_batch(&bytes, found, schema, &HashMap::new(), None, &head.version()))??;
     Ok((batch, body.end))
+}
+
+/// Arrow's decoders are made for what a writer wrote; what damage makes of a head may bring them to panic.
+fn guarded<T>(decode: impl FnOnce() -> T) -> Result<T, ArrowError> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).map_err(|_| bad("its head is damaged"))
 }
 
 fn entry(batch: &RecordBatch, k: usize) -> Result<RecordBatch, ArrowError> {
@@ -389,6 +397,42 @@ mod tests {
             let whole = places[1..].iter().filter(|p| **p <= cut as u64).count();
             assert_eq!(ids(&read).len(), [0, 5, 9][whole], "cut at {cut}");
             assert_eq!(read.damage, None, "cut at {cut}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn no_byte_of_the_header_makes_reading_panic() -> Outcome {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("1.arrows");
+        let (places, _) = segment(&path)?;
+        let whole = fs::read(&path)?;
+        for at in 0..places[0] as usize {
+            for other in [0, 1, 0x7f, 0xff] {
+                let mut hurt = whole.clone();
+                hurt[at] = other;
+                let read = read_bytes(hurt);
+                assert_eq!(ids(&read).len(), 20, "byte {at} is {other}");
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_unpacked() -> Outcome {
+        let numbers = || Arc::new(UInt32Array::from_iter_values(0..1000));
+        let message = Arc::new(LargeBinaryArray::from_iter_values([[0u8; 100]; 1000]));
+        let rows = RecordBatch::try_new(columns(), vec![numbers(), numbers(), message])?;
+        for packed in [None, Some(arrow::ipc::CompressionType::ZSTD)] {
+            let options = IpcWriteOptions::default().try_with_compression(packed)?;
+            let mut w = StreamWriter::try_new_with_options(Vec::new(), &columns(), options)?;
+            w.write(&rows)?;
+            let all = Buffer::from_vec(w.into_inner()?);
+            let read = batch(&all, header(&all)?).map(|(b, _)| b.num_rows()).map_err(|e| e.to_string());
+            match packed {
+                None => assert_eq!(read, Ok(1000)),
+                Some(_) => assert!(read.is_err_and(|e| e.contains("packed"))),
+            }
         }
         Ok(())
     }
