@@ -164,6 +164,13 @@ impl Share {
             }
         }
     }
+
+    /// Gives back all but so many bytes.
+    pub fn shrink(&mut self, bytes: usize) {
+        let back = self.bytes.saturating_sub(bytes);
+        self.bytes -= back;
+        self.budget.used.fetch_sub(back, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Share {
@@ -286,27 +293,26 @@ struct Worker {
 }
 
 impl Worker {
-    fn take(&mut self, job: Job, answer: Answer) {
-        let Job { kind, form, packing, body, mut share } = job;
-        let read = unpack(packing, body, self.max_body, &mut share)
-            .and_then(|bytes| {
-                let weight = weight(kind, form, &bytes);
-                if weight > share.budget.limit {
-                    // It would never fit, so it is not to be sent again.
-                    return Err(Failure::TooLarge { what: "a decoded request", limit: share.budget.limit });
-                }
-                share.grow(weight)?;
-                decode(kind, form, &bytes)
-            })
-            .map(|request| self.rows(request));
-        let (rows, taken) = match read {
-            Ok(r) => r,
+    fn take(&mut self, mut job: Job, answer: Answer) {
+        let read = read(&self.reader, &mut job, self.max_body);
+        let Job { kind, mut share, .. } = job;
+        let Held { rows, taken, skipped } = match read {
+            Ok(held) => held,
             Err(e) => {
                 // Whoever asked may be gone.
                 let _ = answer.send(Err(e));
                 return;
             }
         };
+        if kind != Kind::Metrics {
+            let rejected = u64::try_from(taken.rejected).unwrap_or(0);
+            self.notice.received(kind, rows.len() as u64 + skipped + rejected);
+            for (reason, n) in [("invalid", rejected), ("no_span", skipped)] {
+                if n > 0 {
+                    self.notice.rejected(kind, reason, n);
+                }
+            }
+        }
         if rows.is_empty() {
             let _ = answer.send(Ok(taken));
             return;
@@ -317,45 +323,55 @@ impl Worker {
             let _ = answer.send(Err(Failure::Defect));
             return;
         };
+        // What waits for the journal is small beside what reading took.
+        share.shrink(entry.len());
         let done = move |outcome: Result<(), Refusal>| {
             drop(share);
             let _ = answer.send(outcome.map(|()| taken).map_err(|e| Failure::Busy(e.to_string())));
         };
         self.journal.append(entry, Box::new(done));
     }
+}
 
-    fn rows(&self, request: Request) -> (Vec<Span>, Taken) {
-        let mut rows = Vec::new();
-        let mut taken = Taken::default();
-        let mut summary = Summary::default();
-        let Request { signal, rejected } = request;
-        for (path, reason) in rejected {
-            refuse(&mut taken, &path, &reason);
-        }
-        let mut reject = |path: String, reason: String| refuse(&mut taken, &path, &reason);
-        let mut sink = |row: Span| rows.push(row);
-        let kind = match &signal {
-            Some(Signal::Traces(t)) => {
-                rows_of_traces(&self.reader, t, &mut summary, &mut reject, &mut sink);
-                Kind::Traces
-            }
-            Some(Signal::Logs(l)) => {
-                rows_of_logs(&self.reader, l, &mut summary, &mut reject, &mut sink);
-                Kind::Logs
-            }
-            Some(Signal::Metrics) | None => Kind::Metrics,
-        };
-        let rejected = u64::try_from(taken.rejected).unwrap_or(0);
-        if kind != Kind::Metrics {
-            self.notice.received(kind, rows.len() as u64 + summary.logs_skipped + rejected);
-        }
-        for (reason, n) in [("invalid", rejected), ("no_span", summary.logs_skipped)] {
-            if n > 0 {
-                self.notice.rejected(kind, reason, n);
-            }
-        }
-        (rows, taken)
+/// What a request held.
+#[derive(Debug)]
+pub struct Held {
+    /// Its rows.
+    pub rows: Vec<Span>,
+    /// What of it is not kept, for the sender.
+    pub taken: Taken,
+    /// Log records that hold nothing for Baton.
+    pub skipped: u64,
+}
+
+/// From a request to its rows. Takes the job's body, and what the rows need of its share.
+///
+/// # Errors
+/// Why it is not taken.
+pub fn read(reader: &Reader, job: &mut Job, max_body: usize) -> Result<Held, Failure> {
+    let Job { kind, form, packing, ref mut body, ref mut share } = *job;
+    let bytes = unpack(packing, std::mem::take(body), max_body, share)?;
+    let weight = weight(kind, form, &bytes);
+    if weight > share.budget.limit {
+        // It would never fit, so it is not to be sent again.
+        return Err(Failure::TooLarge { what: "a decoded request", limit: share.budget.limit });
     }
+    share.grow(weight)?;
+    let Request { signal, rejected } = decode(kind, form, &bytes)?;
+    let mut rows = Vec::new();
+    let mut taken = Taken::default();
+    for (path, reason) in rejected {
+        refuse(&mut taken, &path, &reason);
+    }
+    let mut summary = Summary::default();
+    let mut reject = |path: String, reason: String| refuse(&mut taken, &path, &reason);
+    let mut sink = |row: Span| rows.push(row);
+    match &signal {
+        Some(Signal::Traces(t)) => rows_of_traces(reader, t, &mut summary, &mut reject, &mut sink),
+        Some(Signal::Logs(l)) => rows_of_logs(reader, l, &mut summary, &mut reject, &mut sink),
+        Some(Signal::Metrics) | None => {}
+    }
+    Ok(Held { rows, taken, skipped: summary.logs_skipped })
 }
 
 fn refuse(taken: &mut Taken, path: &str, reason: &str) {
@@ -476,6 +492,14 @@ mod tests {
             let budget = Budget::new(100 << 10);
             assert!(matches!(unpack(packing, body, 1 << 20, &mut budget.share()), Err(Failure::Busy(_))));
             // All is given back.
+            assert_eq!(budget.used(), 0);
+            let mut share = budget.share();
+            share.grow(1000).map_err(std::io::Error::other)?;
+            share.shrink(2000);
+            assert_eq!(budget.used(), 1000);
+            share.shrink(300);
+            assert_eq!(budget.used(), 300);
+            drop(share);
             assert_eq!(budget.used(), 0);
         }
         Ok(())

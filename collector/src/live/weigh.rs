@@ -6,67 +6,112 @@
 use super::ingest::{Form, Kind};
 
 /// A decoded record with the row made of it.
-const RECORD: usize = 1600;
-/// A decoded attribute, event or link.
-const FIELD: usize = 160;
-/// Decoded values in lists and maps, per byte on the wire: two bytes make one value.
-const NESTED: usize = 40;
-/// Text is there decoded, as a row and encoded.
-const TEXT: usize = 3;
-/// A JSON value, and what is made of it.
-const JSON: usize = 120;
+const RECORD: usize = 4400;
+/// A decoded attribute, event or link, and each key, value and text of it.
+const FIELD: usize = 240;
+/// An element of a list: it may be read as a message.
+const ITEM: usize = 900;
+/// Messages in messages: the decoder refuses more.
+const DEPTH: usize = 100;
 
 /// Bytes of memory that a request takes, about.
 pub(super) fn weight(kind: Kind, form: Form, bytes: &[u8]) -> usize {
-    let text = bytes.len().saturating_mul(TEXT);
-    match form {
-        Form::Json => {
-            let values = bytes.iter().filter(|b| matches!(**b, b',' | b':' | b'{' | b'[')).count();
-            text.saturating_add(values.saturating_mul(JSON))
+    match (kind, form) {
+        // Metrics are decoded and dropped; their smallest parts are two bytes and become a hundred.
+        (Kind::Metrics, Form::Protobuf) => bytes.len().saturating_mul(60),
+        // The whole of it is read at once.
+        (_, Form::Json) => {
+            let text = Text::of(bytes, true);
+            text.kept().saturating_add(text.read())
         }
-        // Metrics are decoded and dropped; their smallest parts are as small.
-        Form::Protobuf if kind == Kind::Metrics => bytes.len().saturating_mul(NESTED),
-        Form::Protobuf => text.saturating_add(resources(bytes)),
+        (_, Form::Protobuf) => {
+            let mut largest = 0;
+            let records = resources(bytes, &mut largest);
+            // One record is read after the other.
+            records.saturating_add(largest)
+        }
     }
+}
+
+/// Text with what decides how much becomes of it: attributes hold JSON, which is read too, and words are counted and
+/// fingerprinted.
+struct Text {
+    bytes: usize,
+    /// Bytes that part values of JSON.
+    values: usize,
+    /// Strings as values in JSON: each may be read as a message, or be its role.
+    strings: usize,
+    /// Numbers, or parts of identifiers.
+    numbers: usize,
+    /// Bytes of the longest word.
+    word: usize,
+}
+
+impl Text {
+    /// Of a record; or, `escaped`, of a JSON document: what is JSON inside of its texts has a backslash before each quote.
+    fn of(bytes: &[u8], escaped: bool) -> Self {
+        let (mut values, mut strings, mut numbers, mut word, mut from) = (0, 0, 0, 0, 0);
+        let (mut before, mut closed) = (b' ', false);
+        for (i, b) in bytes.iter().enumerate() {
+            values += usize::from(matches!(b, b',' | b':' | b'{' | b'['));
+            strings += usize::from(closed && matches!(b, b',' | b'}' | b']'));
+            numbers += usize::from(b.is_ascii_digit() && !before.is_ascii_digit());
+            let space = b.is_ascii_whitespace();
+            if space != before.is_ascii_whitespace() {
+                word = word.max(i - from);
+                from = i;
+            }
+            if !space {
+                closed = *b == b'"' && (!escaped || before == b'\\');
+            }
+            before = *b;
+        }
+        Self { bytes: bytes.len(), values, strings, numbers, word: word.max(bytes.len() - from) }
+    }
+
+    /// Memory that is held as long as the request.
+    fn kept(&self) -> usize {
+        weigh(&[(self.bytes, 4), (self.values, 40), (self.strings, 850), (self.numbers, 20)])
+    }
+
+    /// Memory that is held while the text is read. Tokens are counted word by word, and not of the longest texts.
+    fn read(&self) -> usize {
+        weigh(&[(self.bytes, 8), (self.values, 110), (self.numbers, 80), (self.word.min(4 << 20), 24)])
+    }
+}
+
+fn weigh(parts: &[(usize, usize)]) -> usize {
+    parts.iter().map(|(n, each)| n.saturating_mul(*each)).fold(0, usize::saturating_add)
 }
 
 /// `Resource*` (field 1 of the request) holds `Scope*` (field 2), which holds records (field 2): the same numbers for spans
-/// and log records.
-fn resources(bytes: &[u8]) -> usize {
-    fields(bytes)
-        .map(|(number, value)| match number {
-            1 => fields(value)
-                .map(|(n, v)| if n == 2 { records(v) } else { v.len().saturating_mul(NESTED) })
-                .fold(FIELD, usize::saturating_add),
-            _ => 0,
+/// and log records. Tells what reading the largest record takes.
+fn resources(bytes: &[u8], largest: &mut usize) -> usize {
+    sum(bytes, FIELD, |_, resource| {
+        sum(resource, FIELD, |n, scope| match n {
+            2 => sum(scope, RECORD, |_, record| {
+                let text = Text::of(record, false);
+                *largest = text.read().max(*largest);
+                message(record, FIELD, 0).saturating_add(text.kept())
+            }),
+            _ => message(scope, FIELD, 0).saturating_add(weigh(&[(scope.len(), 4)])),
         })
-        .fold(0, usize::saturating_add)
+    })
 }
 
-fn records(scope: &[u8]) -> usize {
-    fields(scope)
-        .map(|(n, v)| if n == 2 { record(v) } else { v.len().saturating_mul(NESTED) })
-        .fold(FIELD, usize::saturating_add)
-}
-
-fn record(bytes: &[u8]) -> usize {
-    let parts = fields(bytes).map(|(_, value)| FIELD.saturating_add(nested(value, 0)));
-    parts.fold(RECORD, usize::saturating_add)
-}
-
-/// An attribute holds a value (field 2), which may be a list (5) or a map (6); an event holds attributes. What is no message
-/// at all is text, which may look like one: the estimate is then too high and no harm is done.
-fn nested(bytes: &[u8], depth: usize) -> usize {
-    if bytes.len() < 4 || depth > 1 {
+/// A message whose fields are not known. What is no message at all is text, which may look like one: the estimate is then too
+/// high, and no harm is done.
+fn message(bytes: &[u8], each: usize, depth: usize) -> usize {
+    if depth > DEPTH {
         return 0;
     }
-    fields(bytes)
-        .map(|(n, v)| match n {
-            2 if matches!(v.first(), Some(0x2a | 0x32)) => v.len().saturating_mul(NESTED),
-            3 => FIELD.saturating_add(nested(v, depth + 1)),
-            _ => 0,
-        })
-        .fold(0, usize::saturating_add)
+    // The list in a value is its field 5.
+    sum(bytes, each, |n, part| message(part, if n == 5 { ITEM } else { FIELD }, depth + 1))
+}
+
+/// So much for each field, and what is in it.
+fn sum(bytes: &[u8], each: usize, mut inside: impl FnMut(u64, &[u8]) -> usize) -> usize {
+    fields(bytes).map(|(n, part)| each.saturating_add(inside(n, part))).fold(0, usize::saturating_add)
 }
 
 /// The length-delimited fields of a message. Ends where the bytes are no message any more: decoding will say so.
@@ -131,11 +176,28 @@ mod tests {
         let attribute = KeyValue { key: "k".into(), value: Some(list), ..KeyValue::default() };
         let nested = request(vec![Span { attributes: vec![attribute], ..Span::default() }]);
         assert!(nested.len() < 3000 && weight(&nested) >= 1000 * std::mem::size_of::<AnyValue>());
-        // Text weighs little more than itself.
-        let text = AnyValue { value: Some(Value::StringValue("word ".repeat(2000))) };
+        let text = |t: String| {
+            let text = AnyValue { value: Some(Value::StringValue(t)) };
+            let attribute = KeyValue { key: "k".into(), value: Some(text), ..KeyValue::default() };
+            let text = request(vec![Span { attributes: vec![attribute], ..Span::default() }]);
+            weight(&text) / text.len()
+        };
+        // Text weighs little, and JSON in it what its values become.
+        assert!(text("word ".repeat(2000)) < 14);
+        assert!(text(format!("[{}0]", "0,".repeat(5000))) > std::mem::size_of::<serde_json::Value>());
+        assert!(text(format!("[{}0]", r#""a","#.repeat(2000))) > 100);
+        assert!(text("id0017 ".repeat(2000)) > 2 * text("idlong ".repeat(2000)));
+        assert!(text("x".repeat(10_000)) > 2 * text("word ".repeat(2000)));
+    }
+
+    #[test]
+    fn a_record_is_read_after_the_other() {
+        let text = AnyValue { value: Some(Value::StringValue(format!("[{}0]", "0,".repeat(5000)))) };
         let attribute = KeyValue { key: "k".into(), value: Some(text), ..KeyValue::default() };
-        let text = request(vec![Span { attributes: vec![attribute], ..Span::default() }]);
-        assert!(weight(&text) < 5 * text.len(), "{}", weight(&text));
+        let span = Span { attributes: vec![attribute], ..Span::default() };
+        let of = |n: usize| weight(Kind::Traces, Form::Protobuf, &request(vec![span.clone(); n]));
+        assert_eq!(of(3) - of(2), of(2) - of(1));
+        assert!(of(2) < 2 * of(1) - 5000 * 100);
     }
 
     #[test]
