@@ -21,7 +21,7 @@ pub(super) fn weight(kind: Kind, form: Form, bytes: &[u8]) -> usize {
         (Kind::Metrics, Form::Protobuf) => bytes.len().saturating_mul(60),
         // The whole of it is read at once.
         (_, Form::Json) => {
-            let text = Text::of(bytes);
+            let text = Text::of(bytes, true);
             text.kept().saturating_add(text.read())
         }
         (_, Form::Protobuf) => {
@@ -39,6 +39,8 @@ struct Text {
     bytes: usize,
     /// Bytes that part values of JSON.
     values: usize,
+    /// Strings as values in JSON: each may be read as a message, or be its role.
+    strings: usize,
     /// Numbers, or parts of identifiers.
     numbers: usize,
     /// Bytes of the longest word.
@@ -46,29 +48,35 @@ struct Text {
 }
 
 impl Text {
-    fn of(bytes: &[u8]) -> Self {
-        let (mut values, mut numbers, mut word, mut from) = (0, 0, 0, 0);
-        let mut before = b' ';
+    /// Of a record; or, `escaped`, of a JSON document: what is JSON inside of its texts has a backslash before each quote.
+    fn of(bytes: &[u8], escaped: bool) -> Self {
+        let (mut values, mut strings, mut numbers, mut word, mut from) = (0, 0, 0, 0, 0);
+        let (mut before, mut closed) = (b' ', false);
         for (i, b) in bytes.iter().enumerate() {
             values += usize::from(matches!(b, b',' | b':' | b'{' | b'['));
+            strings += usize::from(closed && matches!(b, b',' | b'}' | b']'));
             numbers += usize::from(b.is_ascii_digit() && !before.is_ascii_digit());
-            if b.is_ascii_whitespace() != before.is_ascii_whitespace() {
+            let space = b.is_ascii_whitespace();
+            if space != before.is_ascii_whitespace() {
                 word = word.max(i - from);
                 from = i;
             }
+            if !space {
+                closed = *b == b'"' && (!escaped || before == b'\\');
+            }
             before = *b;
         }
-        Self { bytes: bytes.len(), values, numbers, word: word.max(bytes.len() - from) }
+        Self { bytes: bytes.len(), values, strings, numbers, word: word.max(bytes.len() - from) }
     }
 
     /// Memory that is held as long as the request.
     fn kept(&self) -> usize {
-        weigh(&[(self.bytes, 4), (self.values, 150), (self.numbers, 20)])
+        weigh(&[(self.bytes, 4), (self.values, 40), (self.strings, 850), (self.numbers, 20)])
     }
 
     /// Memory that is held while the text is read. Tokens are counted word by word, and not of the longest texts.
     fn read(&self) -> usize {
-        weigh(&[(self.bytes, 8), (self.values, 100), (self.numbers, 80), (self.word.min(4 << 20), 24)])
+        weigh(&[(self.bytes, 8), (self.values, 110), (self.numbers, 80), (self.word.min(4 << 20), 24)])
     }
 }
 
@@ -82,7 +90,7 @@ fn resources(bytes: &[u8], largest: &mut usize) -> usize {
     sum(bytes, FIELD, |_, resource| {
         sum(resource, FIELD, |n, scope| match n {
             2 => sum(scope, RECORD, |_, record| {
-                let text = Text::of(record);
+                let text = Text::of(record, false);
                 *largest = text.read().max(*largest);
                 message(record, FIELD, 0).saturating_add(text.kept())
             }),
@@ -177,6 +185,7 @@ mod tests {
         // Text weighs little, and JSON in it what its values become.
         assert!(text("word ".repeat(2000)) < 14);
         assert!(text(format!("[{}0]", "0,".repeat(5000))) > std::mem::size_of::<serde_json::Value>());
+        assert!(text(format!("[{}0]", r#""a","#.repeat(2000))) > 100);
         assert!(text("id0017 ".repeat(2000)) > 2 * text("idlong ".repeat(2000)));
         assert!(text("x".repeat(10_000)) > 2 * text("word ".repeat(2000)));
     }
