@@ -56,7 +56,7 @@ fn a_sound_store_is_counted() {
 fn bytes_changed_anywhere_are_found() {
     let (dir, file) = store();
     let good = fs::read(&file).unwrap();
-    let changed = "damaged or renamed: the name of these bytes is ";
+    let changed = "damaged or renamed: the name is not that of these bytes";
     let mut located = 0;
     for n in 1..30 {
         let mut bytes = good.clone();
@@ -86,8 +86,7 @@ fn files_cut_off_renamed_and_of_other_layouts_are_found() {
     fs::write(&file, &good).unwrap();
     let renamed = folder.join("mine.parquet");
     fs::rename(&file, &renamed).unwrap();
-    let id = file.file_stem().unwrap().to_string_lossy();
-    let reason = format!("damaged or renamed: the name of these bytes is {id}");
+    let reason = "damaged or renamed: the name is not that of these bytes".to_owned();
     assert_eq!(said(dir.path(), &renamed), [(None, reason)]);
     fs::remove_file(&renamed).unwrap();
 
