@@ -7,6 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use arrow::array::ArrayRef;
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use baton_collector::keep::{self, CompactSettings};
 use baton_collector::store::Store;
@@ -80,14 +83,20 @@ fn rows_of(files: &[PathBuf]) -> Vec<String> {
         for batch in reader.build().unwrap() {
             let batch = batch.unwrap();
             let options = FormatOptions::default().with_null("NULL");
-            let columns: Vec<ArrayFormatter<'_>> = batch
+            // Times as numbers: to write UTC out, Arrow asks for tables of time zones.
+            let plain: Vec<ArrayRef> = batch
                 .schema()
                 .fields()
                 .iter()
                 .zip(batch.columns())
                 .filter(|(f, _)| f.name() != "contents")
-                .map(|(_, c)| ArrayFormatter::try_new(c.as_ref(), &options).unwrap())
+                .map(|(f, c)| match f.data_type() {
+                    DataType::Timestamp(..) => cast(c, &DataType::Int64).unwrap(),
+                    _ => c.clone(),
+                })
                 .collect();
+            let columns: Vec<ArrayFormatter<'_>> =
+                plain.iter().map(|c| ArrayFormatter::try_new(c.as_ref(), &options).unwrap()).collect();
             let spans = SpanColumns::new(&batch).unwrap();
             for row in 0..batch.num_rows() {
                 let cells: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();
