@@ -236,12 +236,24 @@ pub fn salvage(text: &str) -> Option<Value> {
             }
         }
     }
-    while let Some((end, depth)) = marks.pop() {
+    // Of a text that was cut off, one of the last places will do.
+    for _ in 0..8 {
+        let (end, depth) = marks.pop()?;
         if let Some(v) = close(&text[..end], depth) {
             return Some(v);
         }
     }
-    None
+    // Of a text that is wrong in its midst, nothing past that place can be read, and there may be a million places.
+    let (mut readable, mut low, mut high) = (None, 0, marks.len());
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        let (end, depth) = marks[middle];
+        match close(&text[..end], depth) {
+            Some(v) => (readable, low) = (Some(v), middle + 1),
+            None => high = middle,
+        }
+    }
+    readable
 }
 
 fn stack_at(text: &str, depth: usize) -> Vec<bool> {
@@ -340,6 +352,16 @@ mod tests {
         assert_eq!(salvage(r#"{"a": [1, {"b": "xyz"#), Some(json!({"a": [1, {"b": "xyz"}]})));
         assert_eq!(salvage(r#"{"a": 12, "b"#), Some(json!({"a": 12})));
         assert_eq!(salvage(r#"{"a": 12"#), Some(json!({})));
+    }
+
+    #[test]
+    fn a_long_document_that_is_wrong_in_its_midst_is_read_up_to_there_and_soon() {
+        let (before, after) = (r#"{"role":"user"},"#.repeat(7000), r#"{"role":"user"},"#.repeat(20_000));
+        let started = std::time::Instant::now();
+        let v = salvage(&format!(r#"[{before}{{"role":@user"}},{after}]"#));
+        assert!(started.elapsed() < std::time::Duration::from_secs(10), "{:?}", started.elapsed());
+        // The object where it is wrong was opened.
+        assert_eq!(v.as_ref().and_then(Value::as_array).map(Vec::len), Some(7001));
     }
 
     #[test]
