@@ -148,8 +148,16 @@ fn pack(packing: Packing, plain: Vec<u8>) -> Result<Bytes> {
 
 /// A connection.
 enum Door {
-    Http { client: Client<HttpConnector, Full<Bytes>>, url: String, packing: Packing, token: Option<String> },
-    Grpc { client: Box<TraceServiceClient<Channel>>, token: Option<String> },
+    Http {
+        client: Box<Client<HttpConnector, Full<Bytes>>>,
+        url: String,
+        packing: Packing,
+        token: Option<String>,
+    },
+    Grpc {
+        client: Box<TraceServiceClient<Channel>>,
+        token: Option<String>,
+    },
 }
 
 /// How a request was answered.
@@ -177,7 +185,7 @@ impl Door {
             bail!("`{}`: an address starts with http:// or grpc://", o.url);
         }
         Ok(Self::Http {
-            client: Client::builder(TokioExecutor::new()).build_http(),
+            client: Box::new(Client::builder(TokioExecutor::new()).build_http()),
             url: format!("{}/v1/traces", o.url.trim_end_matches('/')),
             packing: o.packing,
             token: o.token.clone(),

@@ -12,9 +12,12 @@ use prost::Message;
 use super::super::{root, run, stdout};
 use super::{Start, post, request, trace_of};
 
-/// Sends the spans of some numbers; true where they were acknowledged. Over HTTP where an address is given, else through the
+/// Sends the spans of some numbers; true where they were acknowledged.
+pub(super) type Send = Box<dyn FnMut(&[u64]) -> bool>;
+
+/// Makes a sender. Over HTTP where an address is given, else through the
 /// OpenTelemetry exporter over gRPC.
-pub(super) fn export(http: Option<SocketAddr>, grpc: SocketAddr) -> Box<dyn FnMut(&[u64]) -> bool> {
+pub(super) fn export(http: Option<SocketAddr>, grpc: SocketAddr) -> Send {
     if let Some(http) = http {
         return Box::new(move |ids| {
             post(http, "/v1/traces", &[("content-type", "application/x-protobuf")], &request(ids)).status
