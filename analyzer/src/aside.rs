@@ -196,7 +196,7 @@ impl Bucket {
         out
     }
 
-    /// Assembles a part, a batch of [`Assembler::flush`] at a time.
+    /// Assembles a part, a batch of rows of all tables at a time.
     pub fn assemble(
         self: Arc<Self>,
         part: Range<usize>,

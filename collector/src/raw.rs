@@ -59,7 +59,7 @@ pub fn fields(attributes: &[KeyValue]) -> Vec<Field<'_>> {
 /// Attributes by key. Of a key that stands twice the last one counts, as when it is set twice.
 ///
 /// Dialects ask for a hundred keys, and a span has twenty, many with the same beginning. So keys are found by a number made of
-/// parts of them ([`tag`]), and what is not there is mostly told by a bit.
+/// parts of them (a tag), and what is not there is mostly told by a bit.
 #[derive(Debug, Default, PartialEq)]
 pub struct Attrs<'a> {
     list: Vec<Field<'a>>,
