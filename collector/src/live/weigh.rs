@@ -4,6 +4,7 @@
 //! bounded by what it holds, and not by its length alone. The estimate is on the high side.
 
 use super::ingest::{Form, Kind};
+use crate::otlp::uvarint;
 
 /// A decoded record with the row made of it.
 const RECORD: usize = 4400;
@@ -114,7 +115,8 @@ fn sum(bytes: &[u8], each: usize, mut inside: impl FnMut(u64, &[u8]) -> usize) -
     fields(bytes).map(|(n, part)| each.saturating_add(inside(n, part))).fold(0, usize::saturating_add)
 }
 
-/// The length-delimited fields of a message. Ends where the bytes are no message any more: decoding will say so.
+/// The length-delimited fields of a message. Ends where the bytes are no message any more: decoding will say so. What is in a
+/// group (an old form, which decoding skips) counts as if it stood outside: it must not hide what follows.
 fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     std::iter::from_fn(move || {
         loop {
@@ -124,11 +126,12 @@ fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
                     varint(&mut bytes)?;
                 }
                 1 => bytes = bytes.get(8..)?,
+                3 | 4 => {}
                 5 => bytes = bytes.get(4..)?,
                 2 => {
                     let n = usize::try_from(varint(&mut bytes)?).ok()?;
-                    let value = bytes.get(..n)?;
-                    bytes = &bytes[n..];
+                    let (value, rest) = bytes.split_at_checked(n)?;
+                    bytes = rest;
                     return Some((tag >> 3, value));
                 }
                 _ => return None,
@@ -138,15 +141,9 @@ fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
 }
 
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut out = 0u64;
-    for (i, b) in bytes.iter().enumerate().take(10) {
-        out |= u64::from(b & 0x7f) << (7 * i);
-        if b & 0x80 == 0 {
-            *bytes = &bytes[i + 1..];
-            return Some(out);
-        }
-    }
-    None
+    let (n, used) = uvarint(bytes)?;
+    *bytes = &bytes[used..];
+    Some(n)
 }
 
 #[cfg(test)]
@@ -198,6 +195,28 @@ mod tests {
         let of = |n: usize| weight(Kind::Traces, Form::Protobuf, &request(vec![span.clone(); n]));
         assert_eq!(of(3) - of(2), of(2) - of(1));
         assert!(of(2) < 2 * of(1) - 5000 * 100);
+    }
+
+    /// Decoding skips a field that nobody knows, whatever its form, and reads on.
+    #[test]
+    fn nothing_hides_what_follows_it() {
+        let many = request(vec![Span::default(); 1000]);
+        let alone = weight(Kind::Traces, Form::Protobuf, &many);
+        // Field 15 as a number, 8 bytes, text, a group, a group with a group and text in it, and 4 bytes.
+        let unknown: [&[u8]; 6] = [
+            &[0x78, 0x01],
+            &[0x79, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[0x7a, 0x01, b'a'],
+            &[0x7b, 0x7c],
+            &[0x7b, 0x73, 0x0a, 0x02, b'a', b'b', 0x74, 0x7c],
+            &[0x7d, 0, 0, 0, 0],
+        ];
+        for front in unknown {
+            let body = [front, &many].concat();
+            let read = ExportTraceServiceRequest::decode(&body[..]).unwrap_or_default();
+            assert_eq!(read.resource_spans[0].scope_spans[0].spans.len(), 1000, "{front:?}");
+            assert!(weight(Kind::Traces, Form::Protobuf, &body) >= alone, "{front:?}");
+        }
     }
 
     #[test]

@@ -8,6 +8,9 @@ mod read;
 mod split;
 mod wire;
 
+#[cfg(feature = "server")]
+pub(crate) use split::uvarint;
+
 pub use json::decode as decode_json;
 pub use read::{Inputs, Options, Progress, expand, read_bytes, read_input};
 pub use wire::traces as traces_in;

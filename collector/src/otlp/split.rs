@@ -90,7 +90,7 @@ fn inner_ok(frame: &[u8]) -> bool {
 }
 
 /// Value and length of a varint of at most 10 bytes.
-pub(super) fn uvarint(b: &[u8]) -> Option<(u64, usize)> {
+pub(crate) fn uvarint(b: &[u8]) -> Option<(u64, usize)> {
     let mut n = 0u64;
     for (i, c) in b.iter().take(10).enumerate() {
         n |= u64::from(c & 0x7f).checked_shl(7 * i as u32)?;
