@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use baton_analyzer::report::text;
-use baton_collector::live::{Collector, Settings, serve::Tls};
+use baton_collector::live::{Collector, Settings};
 use baton_record::config::{Collect, Config};
 
 use crate::cli::Collect as Args;
@@ -57,11 +57,6 @@ fn settings(args: &Args, file: &Collect) -> Result<Settings> {
     if token.as_deref() == Some("") {
         return Err(Usage("collect: the token is empty".to_owned()).into());
     }
-    let tls = file.tls.as_ref().map(|t| Tls {
-        cert: t.cert.clone(),
-        key: t.key.clone(),
-        client_ca: t.client_ca.clone(),
-    });
     Ok(Settings {
         store: args.store.clone(),
         journal: args.journal.clone().or_else(|| file.journal.clone()),
@@ -73,7 +68,7 @@ fn settings(args: &Args, file: &Collect) -> Result<Settings> {
         max_body: file.max_body.map_or(d.max_body, |n| n as usize),
         journal_limit: file.journal_limit.unwrap_or(d.journal_limit),
         threads: d.threads,
-        tls,
+        tls: file.tls.clone(),
         token,
         insecure: file.insecure,
         compact: file.compact,

@@ -30,9 +30,14 @@ pub fn live(spans: &Path) -> Result<Vec<PathBuf>> {
             Some(v) if v == schema::VERSION => {}
             other => return Err(Error::Layout { path, found: other.unwrap_or("none".to_owned()) }),
         }
-        let replaces = value(schema::REPLACES_KEY).unwrap_or_default();
-        let replaces: Vec<String> = serde_json::from_str(&replaces).unwrap_or_default();
-        out_of_use.extend(replaces.iter().map(|r| spans.join(r)));
+        if let Some(list) = value(schema::REPLACES_KEY) {
+            // Not to know what a file replaces is to count rows twice.
+            let replaces: Vec<String> = serde_json::from_str(&list).map_err(|e| Error::Io {
+                path: path.clone(),
+                source: std::io::Error::other(format!("{}: no list of paths: {e}", schema::REPLACES_KEY)),
+            })?;
+            out_of_use.extend(replaces.iter().map(|r| spans.join(r)));
+        }
         found.push(path);
     }
     found.retain(|f| !out_of_use.contains(f));

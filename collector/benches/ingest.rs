@@ -17,13 +17,13 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_collector::live::ingest::{Bodies, Budget, Form, Job, Kind, Notice, Packing};
+use baton_collector::live::ingest::{Bodies, Budget, Form, Job, Kind, Packing};
+use baton_collector::live::metrics::Metrics;
 use baton_collector::live::segment::{Entry, Segment};
 use baton_collector::live::{keep, segment};
 use baton_collector::reading::Reader;
 use baton_record::config::Config;
 use baton_record::prints::PrintKey;
-use baton_record::span::Span as Row;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -110,7 +110,7 @@ fn read(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, packing: Packing, 
 
 fn entries(packing: Packing, bodies: &[Vec<u8>]) -> Outcome<Vec<Entry>> {
     let reader = Reader::new(Arc::new(Config::default()), PrintKey::default());
-    let reading = Bodies::new(reader, 64 << 20, Arc::new(Quiet));
+    let reading = Bodies::new(reader, 64 << 20, Arc::new(Metrics::new()));
     let budget = Budget::new(1 << 30);
     let mut out = Vec::with_capacity(bodies.len());
     for body in bodies {
@@ -137,15 +137,6 @@ fn parquet(group: &mut BenchmarkGroup<'_, WallTime>, plain: &[Vec<u8>]) {
         keep::local(&store, &format!("bench-{n}"), &batches).map_err(|e| format!("{e:?}"))?;
         Ok(())
     });
-}
-
-struct Quiet;
-
-impl Notice for Quiet {
-    fn received(&self, _: Kind, _: u64) {}
-    fn rejected(&self, _: Kind, _: &'static str, _: u64) {}
-    fn rows(&self, _: &[Row]) {}
-    fn defect(&self, _: Kind) {}
 }
 
 /// Time of the processor that this thread used, where the system tells it; the clock's otherwise.

@@ -17,6 +17,7 @@ use prost::Message;
 use tokio::sync::oneshot;
 
 use super::journal::{Journal, Refusal};
+use super::metrics::Metrics;
 use super::segment::Entry;
 use super::weigh::weight;
 use crate::import::{Summary, rows_of_logs, rows_of_spans};
@@ -192,18 +193,6 @@ pub struct Job {
     pub share: Share,
 }
 
-/// What is told of a request that was read, for metrics and the page.
-pub trait Notice: Send + Sync {
-    /// Records came in.
-    fn received(&self, kind: Kind, records: u64);
-    /// Records were not kept, for a reason.
-    fn rejected(&self, kind: Kind, reason: &'static str, records: u64);
-    /// Rows are about to be put into the journal.
-    fn rows(&self, rows: &[Span]);
-    /// A request met a defect.
-    fn defect(&self, kind: Kind);
-}
-
 type Answer = oneshot::Sender<Result<Taken, Failure>>;
 
 /// The threads that read requests.
@@ -226,23 +215,23 @@ impl Pool {
         reader: &Reader,
         max_body: usize,
         journal: Arc<Journal>,
-        notice: Arc<dyn Notice>,
+        metrics: Arc<Metrics>,
     ) -> std::io::Result<Self> {
         let (jobs, queue) = sync_channel::<(Job, Answer)>(WAITING);
         let queue = Arc::new(Mutex::new(queue));
         for n in 0..threads.max(1) {
-            let (queue, reader, journal, notice) =
-                (queue.clone(), reader.clone(), journal.clone(), notice.clone());
+            let (queue, reader, journal, metrics) =
+                (queue.clone(), reader.clone(), journal.clone(), metrics.clone());
             std::thread::Builder::new().name(format!("baton-read-{n}")).stack_size(STACK).spawn(
                 move || {
-                    let bodies = || Bodies::new(reader.clone(), max_body, notice.clone());
+                    let bodies = || Bodies::new(reader.clone(), max_body, metrics.clone());
                     let mut worker = Worker { bodies: bodies(), journal };
                     while let Some((job, answer)) = next(&queue) {
                         let kind = job.kind;
                         // A defect in reading one request must not end the collector for all.
                         let work = std::panic::AssertUnwindSafe(|| worker.take(job, answer));
                         if std::panic::catch_unwind(work).is_err() {
-                            notice.defect(kind);
+                            metrics.defect(kind);
                             worker.bodies = bodies();
                         }
                     }
@@ -375,13 +364,13 @@ fn rows(reader: &Reader, records: &Records<'_>, rejected: Vec<(String, String)>)
 pub struct Bodies {
     reader: Reader,
     max_body: usize,
-    notice: Arc<dyn Notice>,
+    metrics: Arc<Metrics>,
 }
 
 impl Bodies {
     /// Reads with a reader.
-    pub fn new(reader: Reader, max_body: usize, notice: Arc<dyn Notice>) -> Self {
-        Self { reader, max_body, notice }
+    pub fn new(reader: Reader, max_body: usize, metrics: Arc<Metrics>) -> Self {
+        Self { reader, max_body, metrics }
     }
 
     /// Reads a request. What it takes in memory is added to its share; no entry: none of its records is kept.
@@ -393,17 +382,17 @@ impl Bodies {
         let kind = job.kind;
         if kind != Kind::Metrics {
             let rejected = u64::try_from(taken.rejected).unwrap_or(0);
-            self.notice.received(kind, rows.len() as u64 + skipped + rejected);
+            self.metrics.received(kind, rows.len() as u64 + skipped + rejected);
             for (reason, n) in [("invalid", rejected), ("no_span", skipped)] {
                 if n > 0 {
-                    self.notice.rejected(kind, reason, n);
+                    self.metrics.rejected(kind, reason, n);
                 }
             }
         }
         if rows.is_empty() {
             return Ok((None, taken));
         }
-        self.notice.rows(&rows);
+        self.metrics.rows(&rows);
         match Entry::encode(rows) {
             Ok(entry) => {
                 // What waits for the journal is small beside what reading took.
@@ -411,7 +400,7 @@ impl Bodies {
                 Ok((Some(entry), taken))
             }
             Err(_) => {
-                self.notice.defect(kind);
+                self.metrics.defect(kind);
                 Err(Failure::Defect)
             }
         }

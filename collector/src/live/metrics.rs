@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::ingest::{Budget, Kind, Notice};
+use super::ingest::{Budget, Kind};
 use super::journal::{Event, Journal};
 
 /// How a request came.
@@ -287,20 +287,21 @@ impl Metrics {
     pub fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
-}
 
-impl Notice for Metrics {
-    fn received(&self, kind: Kind, records: u64) {
+    /// Records came in.
+    pub(super) fn received(&self, kind: Kind, records: u64) {
         self.received.get_or_create(&Signal { signal: kind.name() }).inc_by(records);
     }
 
-    fn rejected(&self, kind: Kind, reason: &'static str, records: u64) {
+    /// Records were not kept, for a reason.
+    pub(super) fn rejected(&self, kind: Kind, reason: &'static str, records: u64) {
         // A record about no span is taken in the sender's eyes: it has nothing to mend.
         let family = if reason == "invalid" { &self.rejected } else { &self.dropped };
         family.get_or_create(&Reason { signal: kind.name(), reason }).inc_by(records);
     }
 
-    fn rows(&self, rows: &[Span]) {
+    /// Rows are about to be put into the journal: those that speak of a transfer are shown.
+    pub(super) fn rows(&self, rows: &[Span]) {
         for row in rows {
             let Some(h) = &row.handoff else { continue };
             let seen = Seen {
@@ -316,7 +317,8 @@ impl Notice for Metrics {
         }
     }
 
-    fn defect(&self, _: Kind) {
+    /// A request met a defect.
+    pub(super) fn defect(&self, _: Kind) {
         self.defects.inc();
     }
 }

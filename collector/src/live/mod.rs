@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use baton_record::config::Config;
+use baton_record::config::{CollectTls, Config};
 use baton_record::prints::PrintKey;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -36,7 +36,6 @@ use http::{App, Token};
 use ingest::{Budget, Pool};
 use journal::{Event, Journal, Keep};
 use metrics::Metrics;
-use serve::Tls;
 
 /// The part of the memory that what was made of texts may take; requests may take half of it.
 const REMEMBERED: usize = 8;
@@ -66,7 +65,7 @@ pub struct Settings {
     /// Threads that read requests.
     pub threads: usize,
     /// Certificates for both listeners; none: no TLS.
-    pub tls: Option<Tls>,
+    pub tls: Option<CollectTls>,
     /// Token that every sender must show; none: no token is asked for.
     pub token: Option<String>,
     /// Listen on other than loopback addresses although senders need neither token nor certificate.
@@ -164,7 +163,7 @@ impl Collector {
                 log(&format!("warning: {what}"));
             }
         }
-        let tls = settings.tls.as_ref().map(Tls::acceptor).transpose().map_err(Error::Setting)?;
+        let tls = settings.tls.as_ref().map(serve::acceptor).transpose().map_err(Error::Setting)?;
         let metrics = Arc::new(Metrics::new());
         let url = settings.store.to_str().filter(|s| remote::is_url(s));
         let (default_journal, key, keep): (PathBuf, PrintKey, Keep) = match url {
@@ -226,12 +225,6 @@ impl Collector {
             tokio::spawn(serve::serve(grpc_listener, http::grpc_routes(app.clone()), tls, stopped)),
         ];
         Ok(Self { http, grpc, app, journal, stop, listeners, _tidy: tidy })
-    }
-
-    /// Turns everything acknowledged so far into Parquet; false where that was not done in time.
-    pub async fn flush(&self, timeout: Duration) -> bool {
-        let journal = self.journal.clone();
-        tokio::task::spawn_blocking(move || journal.flush(timeout)).await.unwrap_or(false)
     }
 
     /// Ends: lets requests under way end, turns the journal into Parquet. False where not all of it could be; it stays in the

@@ -86,7 +86,6 @@ fn utc(ns: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::ingest::Notice;
     use baton_record::span::{Handoff, Span};
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use baton_record::config::CollectTls;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
@@ -19,54 +20,40 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// Certificates of a listener.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tls {
-    /// Certificate chain, PEM.
-    pub cert: PathBuf,
-    /// Private key, PEM.
-    pub key: PathBuf,
-    /// Certificates of the authorities that clients must show a certificate of, PEM; none: clients need no certificate.
-    pub client_ca: Option<PathBuf>,
-}
-
-impl Tls {
-    /// Reads the files.
-    ///
-    /// # Errors
-    /// Which file is wrong, and why.
-    pub fn acceptor(&self) -> Result<TlsAcceptor, String> {
-        let wrong = |path: &PathBuf, e: String| format!("{}: {e}", path.display());
-        let certs = |path: &PathBuf| -> Result<Vec<CertificateDer<'static>>, String> {
-            let found: Result<Vec<_>, _> =
-                CertificateDer::pem_file_iter(path).map_err(|e| wrong(path, e.to_string()))?.collect();
-            let found = found.map_err(|e| wrong(path, e.to_string()))?;
-            if found.is_empty() { Err(wrong(path, "holds no certificate".to_owned())) } else { Ok(found) }
-        };
-        let chain = certs(&self.cert)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| wrong(&self.key, e.to_string()))?;
-        let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()
-            .map_err(|e| e.to_string())?;
-        let builder = match &self.client_ca {
-            None => builder.with_no_client_auth(),
-            Some(path) => {
-                let mut roots = RootCertStore::empty();
-                for c in certs(path)? {
-                    roots.add(c).map_err(|e| wrong(path, e.to_string()))?;
-                }
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                    .build()
-                    .map_err(|e| wrong(path, e.to_string()))?;
-                builder.with_client_cert_verifier(verifier)
+/// Reads the certificates of a listener.
+///
+/// # Errors
+/// Which file is wrong, and why.
+pub(super) fn acceptor(tls: &CollectTls) -> Result<TlsAcceptor, String> {
+    let wrong = |path: &PathBuf, e: String| format!("{}: {e}", path.display());
+    let certs = |path: &PathBuf| -> Result<Vec<CertificateDer<'static>>, String> {
+        let found: Result<Vec<_>, _> =
+            CertificateDer::pem_file_iter(path).map_err(|e| wrong(path, e.to_string()))?.collect();
+        let found = found.map_err(|e| wrong(path, e.to_string()))?;
+        if found.is_empty() { Err(wrong(path, "holds no certificate".to_owned())) } else { Ok(found) }
+    };
+    let chain = certs(&tls.cert)?;
+    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|e| wrong(&tls.key, e.to_string()))?;
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?;
+    let builder = match &tls.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for c in certs(path)? {
+                roots.add(c).map_err(|e| wrong(path, e.to_string()))?;
             }
-        };
-        let mut config =
-            builder.with_single_cert(chain, key).map_err(|e| wrong(&self.cert, e.to_string()))?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(TlsAcceptor::from(Arc::new(config)))
-    }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(|e| wrong(path, e.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(|e| wrong(&tls.cert, e.to_string()))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 /// Connections of one listener at a time; more wait in the system's queue.
