@@ -129,7 +129,11 @@ enum Command {
 }
 
 enum Work {
-    Segment(PathBuf),
+    /// A closed segment; `torn` where it may end in the middle of a batch that was not acknowledged.
+    Segment {
+        path: PathBuf,
+        torn: bool,
+    },
     Flush(SyncSender<()>),
 }
 
@@ -360,14 +364,14 @@ impl Writer {
                 s.len() >= self.settings.segment_bytes || since.elapsed() >= self.settings.segment_age
             });
             if due {
-                self.rotate();
+                self.rotate(false);
             }
         }
-        self.rotate();
+        self.rotate(false);
     }
 
     fn flush(&mut self, done: SyncSender<()>) {
-        self.rotate();
+        self.rotate(false);
         let _ = self.work.send(Work::Flush(done));
     }
 
@@ -420,19 +424,19 @@ impl Writer {
         self.state.bytes.fetch_add(segment.len() - before, Ordering::Relaxed);
         if done.is_err() {
             // What the file holds is whole; what a disk that failed once makes of the next write is not known.
-            self.rotate();
+            self.rotate(true);
         }
         done
     }
 
-    fn rotate(&mut self) {
+    fn rotate(&mut self, torn: bool) {
         let Some((segment, _)) = self.open.take() else { return };
         if segment.is_empty() {
             let _ = fs::remove_file(segment.path());
             self.state.segments.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        let _ = self.work.send(Work::Segment(segment.path().to_owned()));
+        let _ = self.work.send(Work::Segment { path: segment.path().to_owned(), torn });
     }
 }
 
@@ -462,10 +466,10 @@ impl Flusher {
                     let _ = done.send(());
                     false
                 }
-                Some(Work::Segment(path)) => {
-                    let kept = self.keep(&path);
+                Some(Work::Segment { path, torn }) => {
+                    let kept = self.keep(&path, torn);
                     if !kept {
-                        self.pending.push_front(Work::Segment(path));
+                        self.pending.push_front(Work::Segment { path, torn });
                     }
                     !kept
                 }
@@ -512,7 +516,7 @@ impl Flusher {
     }
 
     /// Turns a segment into Parquet and removes it; false: to be tried again.
-    fn keep(&mut self, path: &Path) -> bool {
+    fn keep(&mut self, path: &Path, torn: bool) -> bool {
         let started = Instant::now();
         let read = match segment::read(path) {
             Ok(r) => r,
@@ -524,6 +528,9 @@ impl Flusher {
         };
         let rows = read.batches.iter().map(|b| b.num_rows() as u64).sum();
         let mut damage = read.damage;
+        if damage.is_none() && read.tail > 0 && !torn {
+            damage = Some(format!("its last {} bytes are no whole batch", read.tail));
+        }
         if rows > 0 {
             match (self.keep)(&name(path), &read.batches) {
                 Ok(bytes) => {
@@ -583,11 +590,14 @@ impl Flusher {
                 continue;
             }
             (self.watch)(Event::Adopted { dir: &dir, segments: segments.len() });
+            // Only the one that was open when its collector ended may be torn.
+            let last = segments.last().cloned();
             for s in segments {
                 let size = fs::metadata(&s).map_or(0, |m| m.len());
                 self.state.bytes.fetch_add(size, Ordering::Relaxed);
                 self.state.segments.fetch_add(1, Ordering::Relaxed);
-                self.pending.push_back(Work::Segment(s));
+                let torn = last.as_ref() == Some(&s);
+                self.pending.push_back(Work::Segment { path: s, torn });
             }
             self.adopted.push(folder);
         }
