@@ -8,7 +8,7 @@ use baton_record::contract;
 use baton_record::json::{self, Form};
 use baton_record::names::slug;
 use baton_record::prints::{PrintKey, Prints, phrase_shingles};
-use baton_record::span::{Args, ConstraintRow, Item, ItemKind, PayloadRow, Source, Speaker};
+use baton_record::span::{self, Args, ConstraintRow, Item, ItemKind, PayloadRow, Source, Span, Speaker};
 use serde_json::Value;
 
 use crate::memo::Memo;
@@ -43,6 +43,8 @@ pub(crate) enum Known {
     Said(Arc<Said>),
     /// Of an instructions attribute.
     Instructions(Arc<Instructions>),
+    /// Of a label: what stands in its place where it must not be kept as it is.
+    Label(Option<Arc<str>>),
 }
 
 /// What is asked about a text, so that what is made of it is told apart.
@@ -50,6 +52,7 @@ pub(crate) mod ask {
     pub(crate) const TEXT: u8 = 0;
     pub(crate) const RESULT: u8 = 1;
     pub(crate) const INSTRUCTIONS: u8 = 2;
+    pub(crate) const LABEL: u8 = 5;
     /// A message in the input; in the output: the next number.
     pub(crate) const INPUT: u8 = 3;
     pub(crate) const OUTPUT: u8 = 4;
@@ -137,11 +140,51 @@ impl Reader {
         }
     }
 
+    /// Masks what rows hold in words under every content mode and what nothing is joined by: names of spans, error classes,
+    /// reasons, labels, authors, references to artifacts. Names of agents and tools, and ids, stay as they are.
+    pub(crate) fn mask_labels(&self, row: &mut Span) {
+        if self.config.content == ContentMode::Full {
+            return;
+        }
+        self.mask(&mut row.name);
+        row.error.iter_mut().for_each(|t| self.mask(t));
+        if let Some(h) = &mut row.handoff {
+            h.reason.iter_mut().chain(&mut h.artifacts).for_each(|t| self.mask(t));
+        }
+        row.payloads.iter_mut().flat_map(|p| &mut p.artifacts).for_each(|t| self.mask(t));
+        row.evaluations.iter_mut().filter_map(|e| e.label.as_mut()).for_each(|t| self.mask(t));
+        for item in row.input.iter_mut().chain(&mut row.output).flatten() {
+            if matches!(item.kind, ItemKind::Text | ItemKind::Instructions) {
+                item.name.iter_mut().for_each(|t| self.mask(t));
+            }
+        }
+    }
+
+    fn mask(&self, label: &mut String) {
+        let key = self.memo.key(ask::LABEL, label);
+        let masked = match self.memo.get(key) {
+            Some(Known::Label(masked)) => masked,
+            _ => {
+                let masked = self.redact(label);
+                let masked = (masked != *label).then(|| Arc::from(masked));
+                self.memo.put(
+                    key,
+                    Known::Label(masked.clone()),
+                    masked.as_ref().map_or(0, |t: &Arc<str>| t.len()),
+                );
+                masked
+            }
+        };
+        if let Some(masked) = masked {
+            *label = masked.to_string();
+        }
+    }
+
     fn redact(&self, text: &str) -> String {
         let mut out = std::borrow::Cow::Borrowed(text);
         for r in CREDENTIALS.iter().chain(&self.config.redact) {
             if r.is_match(&out) {
-                out = std::borrow::Cow::Owned(r.replace_all(&out, "[redacted]").into_owned());
+                out = std::borrow::Cow::Owned(r.replace_all(&out, span::REDACTED).into_owned());
             }
         }
         out.into_owned()
@@ -460,6 +503,53 @@ mod tests {
                 (items[2].hash, items[2].tokens, &items[2].prints, true)
             );
         }
+    }
+
+    #[test]
+    fn labels_are_masked_unless_all_is_kept_and_names_that_join_stay() {
+        let secret = "lookup sk-abcdefghijklmnop1234";
+        let author = Item { name: Some(secret.to_owned()), ..Item::default() };
+        let call = Item { kind: ItemKind::Call, ..author.clone() };
+        let row = Span {
+            name: secret.to_owned(),
+            error: Some(secret.to_owned()),
+            tool: Some(secret.to_owned()),
+            handoff: Some(span::Handoff {
+                reason: Some(secret.to_owned()),
+                artifacts: vec!["s3://b/o".to_owned(), secret.to_owned()],
+                ..span::Handoff::default()
+            }),
+            payloads: vec![PayloadRow { artifacts: vec![secret.to_owned()], ..PayloadRow::default() }],
+            evaluations: vec![span::Evaluation {
+                label: Some(secret.to_owned()),
+                ..span::Evaluation::default()
+            }],
+            input: Some(vec![author, call]),
+            ..Span::default()
+        };
+        let masked = Some("lookup [redacted]".to_owned());
+        for mode in [ContentMode::None, ContentMode::Redacted] {
+            let (r, mut got) = (reader(mode), row.clone());
+            // The second time it is remembered.
+            for _ in 0..2 {
+                got = row.clone();
+                r.mask_labels(&mut got);
+            }
+            let h = got.handoff.unwrap_or_default();
+            assert_eq!(
+                (Some(got.name), got.error, h.reason),
+                (masked.clone(), masked.clone(), masked.clone())
+            );
+            assert_eq!(h.artifacts, ["s3://b/o", "lookup [redacted]"]);
+            assert_eq!(got.payloads[0].artifacts, ["lookup [redacted]"]);
+            assert_eq!(got.evaluations[0].label, masked);
+            assert_eq!(got.tool.as_deref(), Some(secret));
+            let names: Vec<_> = got.input.iter().flatten().map(|i| i.name.clone()).collect();
+            assert_eq!(names, [masked.clone(), Some(secret.to_owned())]);
+        }
+        let mut full = row.clone();
+        reader(ContentMode::Full).mask_labels(&mut full);
+        assert_eq!(full, row);
     }
 
     #[test]

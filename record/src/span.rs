@@ -8,6 +8,9 @@ use std::sync::Arc;
 use crate::constraint::Constraint;
 use crate::prints::Prints;
 
+/// What stands in kept text in place of a credential or of what a configured pattern matched.
+pub const REDACTED: &str = "[redacted]";
+
 /// Where a row comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Record {

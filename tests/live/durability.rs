@@ -86,8 +86,18 @@ fn killed_at_any_moment_it_keeps_what_it_acknowledged() {
     std::thread::sleep(Duration::from_secs(1));
     let acknowledged = load.end();
     assert!(worked > rounds / 4, "only {worked} of {rounds} rounds were under load");
-    assert_eq!(c.terminate().0, Some(0), "{}", c.said());
-    assert_eq!(segments(&store), Vec::<PathBuf>::new());
+    // Of many segments one may not finish all in the time it has to end; the next goes on with them.
+    let mut left = usize::MAX;
+    loop {
+        assert_eq!(c.terminate().0, Some(0), "{}", c.said());
+        let now = segments(&store).len();
+        assert!(now < left, "{now} segments are left, and none was finished");
+        if now == 0 {
+            break;
+        }
+        left = now;
+        c = start.start();
+    }
     assert!(acknowledged.len() > 1000, "{}", acknowledged.len());
     each_once(&store, acknowledged);
 }

@@ -153,6 +153,9 @@ impl Task<'_> {
                     Some(f.payload.unknown.unwrap_or("no references in the payload"))
                 } else if t.to_run.is_none() {
                     Some("no receiver ran")
+                } else if f.refs.iter().any(|r| r.contains(baton_record::span::REDACTED)) {
+                    // What was masked is found in no call.
+                    Some("a reference is masked")
                 } else {
                     None
                 },

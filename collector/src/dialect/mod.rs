@@ -115,6 +115,7 @@ pub fn read_span(
     baton::overlay(reader, &raw, &mut row);
     common::events(&raw, &mut row);
     plausible(&mut row);
+    reader.mask_labels(&mut row);
     row.view.cut |= row.dropped > 0
         && matches!(row.role, baton_record::span::Role::Inference | baton_record::span::Role::Tool);
     Ok((row, raw.attrs.repeated))
@@ -166,6 +167,7 @@ pub fn read_log(
         genai::read_log(reader, &attrs, body, name, &mut row)
     };
     plausible(&mut row);
+    reader.mask_labels(&mut row);
     Ok(said.then_some(row))
 }
 
