@@ -59,13 +59,21 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
+# What Unicode calls White_Space. Python's strip() takes U+001C to U+001F too.
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+
+
+def trim(text: str) -> str:
+    return text.strip(WHITE_SPACE)
+
+
 def constraint(id_: str, text: str) -> dict:
-    c = canonical({"id": id_, "text": text})
+    c = canonical({"id": trim(id_), "text": trim(text)})
     return {"id": id_, "text": text, "canonical": c, "sha256": sha256(c)}
 
 
 def plain(text: str) -> dict:
-    c = canonical({"text": text})
+    c = canonical({"text": trim(text)})
     return {"text": text, "canonical": c, "sha256": sha256(c), "id": sha256(c)[:16]}
 
 
@@ -86,12 +94,66 @@ def arguments(of, *forms: str) -> dict:
 def list_entry(entry) -> dict:
     """What stands in a list of constraints: a string, or an object with id and text."""
     if isinstance(entry, str):
-        c = plain(entry.strip())
-        return {"entry": entry, "id": c["id"], "sha256": c["sha256"], "retired": False}
-    id_ = next((entry[k].strip() for k in ("id", "name", "constraint_id") if k in entry), None)
-    text = next((entry[k].strip() for k in ("text", "description", "rule", "constraint", "statement") if k in entry), None)
-    c = plain(text) if not id_ else constraint(id_, text or "")
-    return {"entry": entry, "id": c["id"], "sha256": c["sha256"], "retired": entry.get("retired", False)}
+        entry_id, text, retired = "", entry, False
+    else:
+        entry_id = next((trim(entry[k]) for k in ("id", "name", "constraint_id") if k in entry), "")
+        text = next((entry[k] for k in ("text", "description", "rule", "constraint", "statement") if k in entry), "")
+        retired = entry.get("retired", False)
+    c = constraint(entry_id, text) if entry_id else plain(text)
+    return {"entry": entry, "id": trim(c["id"]), "sha256": c["sha256"], "retired": retired}
+
+
+REQUIRED = ["intent", "constraints", "status", "evidence", "next_action", "stop_condition"]
+EXTENDED = {
+    "task_id": None,
+    "user_goal": "intent",
+    "hard_constraints": "constraints",
+    "soft_preferences": None,
+    "completion_status": "status",
+    "completed_steps": "status",
+    "attempted_tools": None,
+    "known_failures": None,
+    "important_tool_results": "evidence",
+    "unresolved_questions": None,
+    "artifact_refs": "evidence",
+    "narrative": None,
+}
+PLACEHOLDERS = ["", "n/a", "na", "none", "null", "nil", "todo", "tbd", "-", "--", "\u2026", "unknown", "placeholder"]
+
+
+def present(v) -> bool:
+    if isinstance(v, str):
+        return trim(trim(v).strip(".\"'<>[]")).lower() not in PLACEHOLDERS
+    if isinstance(v, list):
+        return any(map(present, v))
+    if isinstance(v, dict):
+        return any(map(present, v.values()))
+    return v is not None
+
+
+def contract(of: dict) -> dict:
+    """Fields that are present, and the active constraints: hard, not retired, one of an id, as stated last."""
+    stated: dict = {}
+    for key in ("constraints", "hard_constraints"):
+        for entry in map(list_entry, of.get(key, [])):
+            stated[entry["id"]] = entry
+    active = [c for c in stated.values() if not c["retired"]]
+    found = {k for k in of if k in REQUIRED + list(EXTENDED) and present(of[k])}
+    found |= {EXTENDED[k] for k in found if EXTENDED.get(k)}
+    # An empty list says that there are none.
+    if [] in (of.get("constraints"), of.get("hard_constraints")):
+        found.add("constraints")
+    c = canonical(of)
+    return {
+        "contract": of,
+        "canonical": c,
+        "sha256": sha256(c),
+        "fields": [f for f in REQUIRED + list(EXTENDED) if f in found],
+        "constraints_retired": [c["id"] for c in stated.values() if c["retired"]],
+        "constraints_ids": [c["id"] for c in active],
+        "constraints_hashes": [c["sha256"] for c in active],
+        "constraints_hash": constraint_set([c["sha256"] for c in active])["sha256"],
+    }
 
 
 TEXTS = [
@@ -177,7 +239,8 @@ def main() -> None:
             new = constraint(f"form-{n}", f"Always {text}")
             if new not in constraints:
                 constraints.append(new)
-    constraints += [constraint("", ""), constraint(" spaces ", " are kept here "), constraint("\u00e9", "x"), constraint("e\u0301", "x")]
+    constraints += [constraint(" spaces ", "\u3000at both ends\u00a0"), constraint("\u00e9", "x"), constraint("e\u0301", "x")]
+    constraints += [constraint("separators", "\u001cstay\u001f"), constraint("empty", "")]
 
     plains = [plain(t) for t in TEXTS]
     plains += [plain(unicodedata.normalize(f, "Prüfe jede Rückgabe")) for f in ("NFC", "NFD")]
@@ -229,16 +292,40 @@ def main() -> None:
         arguments({"name": "x"}, '{"name":"x"}'),
     ]
 
+    rule = {"id": "refund-window-30d", "text": "Refund only within 30 days of capture"}
+    contracts = [
+        contract({}),
+        contract({"intent": "Refund order 4711", "constraints": []}),
+        contract({"intent": "Refund order 4711", "constraints": [rule, "Never promise a date."]}),
+        contract({"constraints": ["Never promise a date.", rule], "intent": "Refund order 4711"}),
+        contract(
+            {
+                "intent": "Refund order 4711",
+                "constraints": [rule],
+                "status": "Identity verified",
+                "evidence": [{"order": "4711", "amount": 49.9, "ids": [9007199254740993]}, "captured 12 days ago"],
+                "next_action": "Issue the refund",
+                "stop_condition": "Refunded or declined",
+            }
+        ),
+        contract({"constraints": [rule], "hard_constraints": [{**rule, "text": "Refund only within 14 days of capture"}]}),
+        contract({"constraints": [rule, {"id": "mask-iban", "text": "Mask IBANs", "retired": True}], "status": "TODO"}),
+        contract({"constraints": [rule], "hard_constraints": [{**rule, "retired": True}], "soft_preferences": ["Be brief"]}),
+        contract({"constraints": [{"id": "a", "text": "A", "scope": "refunds"}], "evidence": ["n/a", " "], "next_action": "\u2026"}),
+        contract({"user_goal": "money back", "completed_steps": ["verify"], "artifact_refs": ["s3://e/1"], "narrative": "\u00e9 e\u0301"}),
+    ]
+
     vectors = {
         "about": "Test vectors; record/README.md states the algorithm, record/vectors.py computed them. canonical is RFC 8785, except that "
-        "integers beyond 2^53 keep their digits; text is never normalised. sha256 is lower-case hex over the UTF-8 bytes of canonical; of a "
+        "integers beyond 2^53 keep their digits; text is never normalised. Of a constraint, id and text are trimmed before. sha256 is lower-case hex over the UTF-8 bytes of canonical; of a "
         "set: over its sorted member hashes, each once, one after the other. A plain text constraint has no id of its own: its canonical form "
-        "holds the text alone, its id is the first 16 digits of its hash. constraint_entries are what may stand in a list of constraints: id and "
-        "text are trimmed. Of values, json is the text of a JSON document. Each of forms, as the text of a tool call's arguments, has the same "
+        "holds the text alone, its id is the first 16 digits of its hash. constraint_entries are what may stand in a list of constraints. Of "
+        "contracts, fields are those that are present, constraints_* are those in force. Of values, json is the text of a JSON document. Each of forms, as the text of a tool call's arguments, has the same "
         "canonical form.",
         "constraints": constraints,
         "plain_constraints": plains,
         "constraint_entries": entries,
+        "contracts": contracts,
         "constraint_sets": [constraint_set(s) for s in sets],
         "values": [value(t) for t in FLOATS + INTEGERS + DOCUMENTS],
         "arguments": args,

@@ -56,10 +56,13 @@ pub const BATON_HANDOFF_CONSTRAINTS_HASH: &str = "baton.handoff.constraints.hash
 pub const BATON_HANDOFF_CONSTRAINTS_IDS: &str = "baton.handoff.constraints.ids";
 /// Hashes of the active constraints that the payload carries, in the order of their ids. Type: string[].
 pub const BATON_HANDOFF_CONSTRAINTS_HASHES: &str = "baton.handoff.constraints.hashes";
+/// Ids of the constraints that the payload says no longer hold. Type: string[].
+pub const BATON_HANDOFF_CONSTRAINTS_RETIRED: &str = "baton.handoff.constraints.retired";
 /// Names of the contract's fields that are present. Type: string[]. Present is a value that is neither empty nor a
-/// placeholder; of constraints also an empty list.
+/// placeholder; of constraints also an empty list. An extended field fills the required one that it is an alias of.
 pub const BATON_HANDOFF_CONTRACT_FIELDS: &str = "baton.handoff.contract.fields";
-/// The contract as JSON. Type: string. Content, so it is written only where the application allows it.
+/// The payload as JSON, a contract or whatever else was handed over. Type: string. Content, so it is written only where
+/// the application allows it. A payload that is only a text stands under `narrative`.
 pub const BATON_HANDOFF_CONTRACT: &str = "baton.handoff.contract";
 /// References to artifacts that the payload hands over. Type: string[]. Paths, URIs, ids of documents, records or
 /// results. Never the thing itself.

@@ -72,12 +72,17 @@ BATON_HANDOFF_CONSTRAINTS_IDS: Final = "baton.handoff.constraints.ids"
 # Type: string[].
 BATON_HANDOFF_CONSTRAINTS_HASHES: Final = "baton.handoff.constraints.hashes"
 
+# Ids of the constraints that the payload says no longer hold. Type: string[].
+BATON_HANDOFF_CONSTRAINTS_RETIRED: Final = "baton.handoff.constraints.retired"
+
 # Names of the contract's fields that are present. Type: string[]. Present is a value
-# that is neither empty nor a placeholder; of constraints also an empty list.
+# that is neither empty nor a placeholder; of constraints also an empty list. An
+# extended field fills the required one that it is an alias of.
 BATON_HANDOFF_CONTRACT_FIELDS: Final = "baton.handoff.contract.fields"
 
-# The contract as JSON. Type: string. Content, so it is written only where the
-# application allows it.
+# The payload as JSON, a contract or whatever else was handed over. Type: string.
+# Content, so it is written only where the application allows it. A payload that is only
+# a text stands under `narrative`.
 BATON_HANDOFF_CONTRACT: Final = "baton.handoff.contract"
 
 # References to artifacts that the payload hands over. Type: string[]. Paths, URIs, ids
