@@ -21,9 +21,7 @@ def test_a_complete_contract_has_no_problem():
 
 
 def test_problems_name_their_field():
-    contract = Contract(
-        intent=" n/a ", constraints=[{"id": "x"}], evidence="e" * 50, next_action=float("nan"), status=["todo", ""]
-    )
+    contract = Contract(intent=" n/a ", constraints=[{"id": "x"}], evidence="e" * 50, next_action=float("nan"), status=["todo", ""])
     found = {(p.field, p.fault) for p in contract.validate(max_chars=40)}
     assert found == {
         ("intent", "placeholder"),
@@ -41,9 +39,7 @@ def test_an_empty_list_of_constraints_is_a_statement_and_other_empty_lists_are_n
 
 
 def test_aliases_fill_fields():
-    contract = Contract.from_payload(
-        {"goal": "g", "Hard Constraints": ["never"], "completed_steps": ["a"], "done_when": "d"}
-    )
+    contract = Contract.from_payload({"goal": "g", "Hard Constraints": ["never"], "completed_steps": ["a"], "done_when": "d"})
     assert contract.fields == [
         "intent",
         "constraints",

@@ -36,9 +36,7 @@ ANTHROPIC = [
     },
     {
         "role": "user",
-        "content": [
-            {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": '{"paid": true}'}]}
-        ],
+        "content": [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": '{"paid": true}'}]}],
     },
     {"role": "assistant", "content": [{"type": "text", "text": "I see."}]},
 ]
@@ -98,9 +96,7 @@ def test_what_is_no_message_is_no_fault():
 
 
 def test_constraints_are_found_by_id_and_by_text():
-    a, b, c = (
-        Constraint(*x) for x in (("refund-window", "Only in 30 days."), ("mask-iban", "Mask it"), ("x", "Never"))
-    )
+    a, b, c = (Constraint(*x) for x in (("refund-window", "Only in 30 days."), ("mask-iban", "Mask it"), ("x", "Never")))
     assert held_in([a, b, c], ["we keep\n only IN 30  days, ok?"]).ids == ["refund-window"]
     assert held_in([a, b, c], ["see mask-iban."]).ids == ["mask-iban"]
     # A part of another word is no mention, nor is an id of one letter.

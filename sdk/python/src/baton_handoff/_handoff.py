@@ -158,7 +158,7 @@ class Handoff:
         """The OpenTelemetry context in which this handoff is the current span."""
         return trace.set_span_in_context(self.span)
 
-    @guarded(None)
+    @guarded
     def payload(self, payload: Payload) -> None:
         """Records what the sender put into the transfer."""
         contract = payload if isinstance(payload, Contract) else Contract.from_payload(payload)
@@ -183,7 +183,7 @@ class Handoff:
         if text is not None:
             self._set(attr.BATON_HANDOFF_PAYLOAD_TOKENS, self._counted(text_tokens(text, self._tokenizer)))
 
-    @guarded(None)
+    @guarded
     def before(self, messages: object) -> None:
         """Records the sender's context: the input of its last model call, and that call's output."""
         self._before = items(messages)
@@ -192,7 +192,7 @@ class Handoff:
         self._set(attr.BATON_HANDOFF_HISTORY_TOKENS_BEFORE, self._counted(m.tokens))
         self._compare()
 
-    @guarded(None)
+    @guarded
     def after(self, messages: object) -> None:
         """Records what the receiver gets: the input of its first model call."""
         self._after = items(messages)
@@ -201,19 +201,19 @@ class Handoff:
         self._set(attr.BATON_HANDOFF_HISTORY_TOKENS_AFTER, self._counted(m.tokens))
         self._compare()
 
-    @guarded(None)
+    @guarded
     def accept(self) -> None:
         """Records that the receiver ran."""
         self._outcome = "accepted"
 
-    @guarded(None)
+    @guarded
     def refuse(self, reason: str = "refused") -> None:
         """Records that the transfer was asked for and not taken."""
         self._outcome = "refused"
         self.span.set_status(Status(StatusCode.ERROR, reason))
         self._set(gen_ai.ERROR_TYPE, "refused")
 
-    @guarded(None)
+    @guarded
     def fail(self, error: BaseException | str) -> None:
         """Records that the transfer itself failed, so that the receiver never ran."""
         self._outcome = "failed"
@@ -239,7 +239,7 @@ class Handoff:
         """True once the span has ended: what is recorded later is lost."""
         return self._ended
 
-    @guarded(None)
+    @guarded
     def end(self, end_time: int | None = None) -> None:
         """Ends the span. A second time does nothing."""
         if not self._ended:
@@ -394,7 +394,7 @@ def received(
             span.end()
 
 
-@guarded(None)
+@guarded
 def mark_received(constraints: Iterable[ConstraintLike], span: Span | None = None) -> None:
     """Records on a span of the receiver which constraints it got.
 

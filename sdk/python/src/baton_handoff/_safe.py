@@ -37,18 +37,15 @@ def guard(where: str) -> Iterator[None]:
         tell(where, error)
 
 
-def guarded(default: T) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Makes a function give a default value where it fails."""
+def guarded(function: Callable[P, T | None]) -> Callable[P, T | None]:
+    """Makes a function give `None` where it fails."""
 
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        @functools.wraps(function)
-        def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-            try:
-                return function(*args, **kwargs)
-            except Exception as error:
-                tell(function.__qualname__, error)
-                return default
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T | None:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            tell(function.__qualname__, error)
+            return None
 
-        return wrapper
-
-    return decorate
+    return wrapper

@@ -63,9 +63,7 @@ _GENERAL_TEXT = frozenset(
     "task task_description description instructions input request message query context prompt note reason summary"
     " text content brief question".split()
 )
-_PLACEHOLDERS = frozenset(
-    ["", "n/a", "na", "none", "null", "nil", "todo", "tbd", "-", "--", "…", "unknown", "placeholder"]
-)
+_PLACEHOLDERS = frozenset(["", "n/a", "na", "none", "null", "nil", "todo", "tbd", "-", "--", "…", "unknown", "placeholder"])
 _DEPTH = 4
 
 Fault: TypeAlias = Literal["missing", "placeholder", "too_long", "invalid"]

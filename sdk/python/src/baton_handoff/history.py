@@ -1,7 +1,8 @@
 """Counting a message history: items, tokens, what a filter removed, which constraints a text holds.
 
-An item is one text, one tool call or one tool result. System instructions and reasoning are none. Messages of the OpenAI
-APIs (chat and Responses), Anthropic, LangChain and the OpenTelemetry GenAI conventions are read, as mappings or objects.
+An item is one text, one tool call or one tool result. System instructions and reasoning are none. Messages of the
+OpenAI APIs (chat and Responses), Anthropic, LangChain and the OpenTelemetry GenAI conventions are read, as mappings or
+as objects.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def _items(value: object, depth: int) -> Iterator[Item]:
         for v in value:
             yield from _items(v, depth + 1)
     else:
-        message = _mapping(value)
+        message = as_mapping(value)
         kind = _str(message, "type", "kind", "part_kind")
         speaker = _speaker(message)
         if speaker in _INSTRUCTIONS or kind in _NOTHING:
@@ -179,7 +180,7 @@ def _items(value: object, depth: int) -> Iterator[Item]:
 def _message(message: Mapping[str, object], speaker: str, depth: int) -> Iterator[Item]:
     content = next((message[k] for k in ("content", "parts", "text") if message.get(k) is not None), None)
     parts = content if isinstance(content, (list, tuple)) else None
-    holds_results = parts is not None and any(_str(_mapping(p), "type") in _RESULTS for p in parts)
+    holds_results = parts is not None and any(_str(as_mapping(p), "type") in _RESULTS for p in parts)
     if speaker in ("tool", "function") and not holds_results:
         yield _result({"content": content})
         return
@@ -190,7 +191,7 @@ def _message(message: Mapping[str, object], speaker: str, depth: int) -> Iterato
     calls = message.get("tool_calls")
     # LangChain repeats the calls of content blocks under `tool_calls`.
     for call in calls if isinstance(calls, (list, tuple)) and not called else []:
-        yield _call(_mapping(call))
+        yield _call(as_mapping(call))
 
 
 def _parts(content: object, depth: int) -> Iterator[Item]:
@@ -200,7 +201,7 @@ def _parts(content: object, depth: int) -> Iterator[Item]:
         for part in content:
             yield from _parts(part, depth + 1)
     elif content is not None:
-        part = _mapping(content)
+        part = as_mapping(content)
         kind = _str(part, "type", "kind", "part_kind")
         if kind in _NOTHING:
             return
@@ -220,7 +221,7 @@ def _instructions(value: object, depth: int) -> Iterator[str]:
         for v in value:
             yield from _instructions(v, depth + 1)
     else:
-        message = _mapping(value)
+        message = as_mapping(value)
         if _speaker(message) in _INSTRUCTIONS:
             yield from (i.text for i in _parts(message.get("content") or message.get("parts"), 0))
 
@@ -245,7 +246,7 @@ def _result(result: Mapping[str, object]) -> Item:
     content = next((result[k] for k in keys if result.get(k) is not None), "")
     if isinstance(content, (list, tuple)):
         # Content blocks that are text are one text.
-        blocks = [_str(_mapping(b), "text") if not isinstance(b, str) else b for b in content]
+        blocks = [_str(as_mapping(b), "text") if not isinstance(b, str) else b for b in content]
         content = "\n".join(blocks) if all(blocks) else content
     text = content if isinstance(content, str) else _stable(content)
     # A result is JSON in one place and a Python repr of it in another.
@@ -272,13 +273,13 @@ def _stable(value: object) -> str:
         return repr(value)
 
 
-def _mapping(value: object) -> Mapping[str, object]:
+def as_mapping(value: object) -> Mapping[str, object]:
     """A message as a mapping: a mapping itself, a model object, or an SDK's wrapper around one."""
     if isinstance(value, Mapping):
         return value
     raw = getattr(value, "raw_item", None)
     if raw is not None:
-        return _mapping(raw)
+        return as_mapping(raw)
     # LangChain messages; dumping them whole would copy what is not asked for.
     if hasattr(value, "content") and hasattr(value, "type") and hasattr(value, "additional_kwargs"):
         return {k: getattr(value, k) for k in ("type", "content", "tool_calls", "name") if getattr(value, k, None)}
