@@ -49,7 +49,7 @@ class ScriptedModel:
         self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     def __enter__(self) -> ScriptedModel:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -87,7 +87,10 @@ def _response(number: int, request: dict[str, Any], turn: Turn, calls: list[dict
         content = [{"type": "output_text", "text": turn.text, "annotations": []}]
         output.append({"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": content})
     output += [{"type": "function_call", "id": f"fc_{c['call_id']}", "status": "completed", **c} for c in calls]
-    tokens = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    tokens = {
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    }
     return {
         "id": f"resp_{number}",
         "object": "response",

@@ -96,6 +96,7 @@ class _Details:
     # As an input filter got and gave them: for runs whose traces hold no content.
     before: list[Any] | None = None
     after: list[Any] | None = None
+    error: BaseException | None = None
     # Where nothing else writes the span.
     own: Handoff | None = None
 
@@ -412,8 +413,10 @@ class HandoffProcessor(TracingProcessor):
             h.before(details.before)
         if details is not None and details.after is not None:
             h.after(details.after)
-        if span.error is not None and not _requested(span):
-            h.fail(str(span.error.get("message") or "handoff failed"))
+        if data.to_agent is None:
+            # The SDK tells the receiver once the handoff is made.
+            error = details.error if details is not None else None
+            h.fail(error if error is not None else "the handoff was not made")
             h.end(_nanoseconds(span.ended_at))
         else:
             run.waiting.append(transfer)
@@ -568,9 +571,11 @@ def contract_handoff(
         try:
             result = await invoke(ctx, arguments)
         except BaseException as error:
-            if details is not None and details.own is not None:
-                details.own.fail(error)
-                details.own.end()
+            if details is not None:
+                details.error = error
+                if details.own is not None:
+                    details.own.fail(error)
+                    details.own.end()
             raise
         if details is not None and details.own is not None and observed is None:
             details.own.end()
@@ -585,7 +590,7 @@ def _accept(ctx: RunContextWrapper[Any], given: Any) -> None:
 
 
 def _alone(native: Span[Any] | None, details: _Details) -> Handoff | None:
-    """The span where `instrument()` was not called. Where the SDK's tracing is off nothing tells the sender: no span."""
+    """The span where no processor sees the handoff: `instrument()` was not called, or the SDK's tracing is off."""
     data = native.span_data if native is not None else None
     if not isinstance(data, HandoffSpanData) or not data.from_agent:
         return None
