@@ -6,7 +6,7 @@ before and after the filter. It is an ordinary span of the GenAI conventions tha
 `baton_handoff.openai_agents`, `baton_handoff.langgraph` and `baton_handoff.deepagents` record it for these frameworks.
 """
 
-from ._handoff import Handoff, History, Mode, Payload, handoff, mark_received, received, task
+from ._handoff import Handoff, History, Mode, Payload, handoff, mark_received, received, task, workflow
 from .constraint import Constraint, ConstraintLike, ConstraintSet
 from .contract import Contract, Problem
 from .history import Tokenizer
@@ -26,4 +26,5 @@ __all__ = [
     "mark_received",
     "received",
     "task",
+    "workflow",
 ]

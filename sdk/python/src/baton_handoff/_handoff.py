@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Literal, TypeAlias, get_args
@@ -202,9 +202,17 @@ class Handoff:
         self._compare()
 
     @guarded
-    def accept(self) -> None:
-        """Records that the receiver ran."""
+    def accept(self, by: str | None = None) -> None:
+        """Records that the receiver ran.
+
+        Args:
+            by: Its own name, where it was asked for by another one.
+        """
         self._outcome = "accepted"
+        if by is not None and by != self.to_agent:
+            self.to_agent = by
+            self._set(attr.BATON_HANDOFF_TO_AGENT, by)
+            self._set(gen_ai.TRANSFER_TARGET, by)
 
     @guarded
     def refuse(self, reason: str = "refused") -> None:
@@ -380,18 +388,8 @@ def received(
         )
     if got is not None:
         mark_received(got, span)
-    token = context.attach(trace.set_span_in_context(span, parent))
-    try:
+    with _current(span, parent):
         yield span
-    except BaseException as error:
-        with guard("receiver's span"):
-            span.set_status(Status(StatusCode.ERROR))
-            span.set_attribute(gen_ai.ERROR_TYPE, type(error).__qualname__)
-        raise
-    finally:
-        with guard("receiver's span"):
-            context.detach(token)
-            span.end()
 
 
 @guarded
@@ -406,6 +404,44 @@ def mark_received(constraints: Iterable[ConstraintLike], span: Span | None = Non
     span = span if span is not None else trace.get_current_span()
     span.set_attribute(attr.BATON_RECEIVED_CONSTRAINTS_IDS, got.ids)
     span.set_attribute(attr.BATON_RECEIVED_CONSTRAINTS_HASH, got.hash)
+
+
+@contextmanager
+def workflow(
+    name: str,
+    *,
+    task_id: str | None = None,
+    conversation_id: str | None = None,
+    tracer_provider: TracerProvider | None = None,
+) -> Iterator[Span]:
+    """Opens the span that holds one run of several agents together, as the current span of the block.
+
+    Where the application has a span around the run already, such as that of a web request, it is not needed.
+
+    Args:
+        name: Name of the workflow.
+        task_id: Id of the task. `None`: that of `task()`, where there is one.
+        conversation_id: Id of the conversation.
+        tracer_provider: Where the span goes. `None`: the global one.
+
+    Raises:
+        TypeError: An argument is of a wrong type; the message names it.
+        ValueError: An argument is empty; the message names it.
+    """
+    _require("name", name)
+    with task(task_id) if task_id is not None else nullcontext():
+        attributes: dict[str, AttributeValue] = {
+            gen_ai.OPERATION: "invoke_workflow",
+            gen_ai.WORKFLOW: name,
+            **_task(current_task()),
+        }
+        if conversation_id is not None:
+            attributes[gen_ai.CONVERSATION] = conversation_id
+        span: Span = trace.INVALID_SPAN
+        with guard("workflow span"):
+            span = get_tracer(tracer_provider).start_span(f"invoke_workflow {name}", attributes=attributes)
+        with _current(span):
+            yield span
 
 
 @contextmanager
@@ -433,6 +469,23 @@ def current_task(parent: Context | None = None) -> str | None:
     """The id of the task that a context belongs to."""
     found = baggage.get_baggage(attr.BATON_TASK_ID, parent)
     return found if isinstance(found, str) and found else None
+
+
+@contextmanager
+def _current(span: Span, parent: Context | None = None) -> Iterator[None]:
+    """Makes a span the current one, and ends it with the block. What the block raises goes on."""
+    token = context.attach(trace.set_span_in_context(span, parent))
+    try:
+        yield
+    except BaseException as error:
+        with guard("span"):
+            span.set_status(Status(StatusCode.ERROR))
+            span.set_attribute(gen_ai.ERROR_TYPE, type(error).__qualname__)
+        raise
+    finally:
+        with guard("span"):
+            context.detach(token)
+            span.end()
 
 
 def _task(task_id: str | None) -> dict[str, AttributeValue]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import agents
 from agents import Agent, HandoffInputData, RunContextWrapper
@@ -44,6 +44,8 @@ from . import _attributes as attr
 from . import _semconv as gen_ai
 from ._content import allowed
 from ._handoff import Handoff, Payload, current_task, get_tracer, mark_received
+from ._input import ConstraintInput, ContractInput
+from ._others import Spans, check_spans, is_instrumentation
 from ._safe import guard
 from ._state import StateSource, constraints_of
 from .constraint import ConstraintSet
@@ -51,34 +53,8 @@ from .history import Tokenizer, as_mapping, held_in, json_text, texts_of
 
 __all__ = ["ConstraintInput", "ContractInput", "HandoffProcessor", "contract_handoff", "instrument"]
 
-Spans: TypeAlias = Literal["auto", "all", "handoffs"]
-"""Which spans are written: `handoffs` alone, `all` (also agents, model calls and tools, without content), or `auto`: all
-where no other OpenTelemetry instrumentation of the SDK is there."""
-
 _MAX_TRACES = 1000
 _under_way: ContextVar[_Details | None] = ContextVar("baton_handoff_under_way", default=None)
-
-
-@dataclass
-class ConstraintInput:
-    """A rule, as a model is asked for it."""
-
-    id: str
-    text: str
-
-
-@dataclass
-class ContractInput:
-    """The contract, as a model is asked for it: the arguments of a transfer tool."""
-
-    intent: str
-    constraints: list[ConstraintInput]
-    status: str
-    evidence: list[str]
-    next_action: str
-    stop_condition: str
-    attempted_tools: list[str] = field(default_factory=list)
-    artifact_refs: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -194,8 +170,7 @@ class HandoffProcessor(TracingProcessor):
         tokenizer: Tokenizer | None = None,
         tracer_provider: TracerProvider | None = None,
     ) -> None:
-        if spans not in ("auto", "all", "handoffs"):
-            raise ValueError(f"spans: {spans!r} is none of auto, all, handoffs")
+        check_spans(spans)
         self._spans = spans
         self._capture_content = capture_content
         self._tokenizer = tokenizer
@@ -708,19 +683,7 @@ def _processors() -> tuple[TracingProcessor, ...]:
     return tuple(getattr(multi, "_processors", ()))
 
 
-_INSTRUMENTATIONS = (
-    "openinference",
-    "opentelemetry",
-    "logfire",
-    "traceloop",
-    "langfuse",
-    "langsmith",
-    "ddtrace",
-    "sentry_sdk",
-)
-
-
 def _others() -> bool:
     """Whether another instrumentation writes the SDK's spans to OpenTelemetry."""
     present = [get_trace_provider(), *_processors()]
-    return any(type(p).__module__.partition(".")[0] in _INSTRUMENTATIONS for p in present)
+    return any(is_instrumentation(p) for p in present)
