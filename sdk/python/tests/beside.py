@@ -76,16 +76,8 @@ def main(example, version, other):
         while up is not None:
             above.append(up.name)
             up = by_id.get(up.parent.span_id) if up.parent else None
-        trace_id = f"{s.context.trace_id:032x}"
-        out.append(
-            {
-                "name": s.name,
-                "scope": s.instrumentation_scope.name,
-                "trace": trace_id,
-                "above": above,
-                "attributes": dict(s.attributes),
-            }
-        )
+        said = {"name": s.name, "scope": s.instrumentation_scope.name, "trace": f"{s.context.trace_id:032x}"}
+        out.append({**said, "above": above, "attributes": dict(s.attributes)})
     json.dump(out, sys.stdout, default=str)
 
 

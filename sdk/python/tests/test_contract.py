@@ -21,7 +21,15 @@ def test_a_complete_contract_has_no_problem():
 
 
 def test_problems_name_their_field():
-    contract = Contract(intent=" n/a ", constraints=[{"id": "x"}], evidence="e" * 50, next_action=float("nan"), status=["todo", ""])
+    refs = ["r" * 2049]
+    contract = Contract(
+        intent=" n/a ",
+        constraints=[{"kind": "hard"}],
+        artifact_refs=refs,
+        evidence="e" * 50,
+        next_action=float("nan"),
+        status=["todo", ""],
+    )
     found = {(p.field, p.fault) for p in contract.validate(max_chars=40)}
     assert found == {
         ("intent", "placeholder"),
@@ -30,8 +38,10 @@ def test_problems_name_their_field():
         ("evidence", "too_long"),
         ("next_action", "invalid"),
         ("constraints[0]", "invalid"),
+        ("artifact_refs", "too_long"),
+        ("artifact_refs[0]", "too_long"),
     }
-    assert str(Contract().validate()[0]) == "intent: is missing"
+    assert str(Contract().validate()[0]) == "intent: missing"
 
 
 def test_an_empty_list_of_constraints_is_a_statement_and_other_empty_lists_are_not():
@@ -96,7 +106,7 @@ def test_a_contract_is_read_back_as_it_was():
     contract = Contract(constraints=["Never promise a date.", Constraint("b", "B", retired=True)], intent="i")
     again = Contract.from_payload(contract.to_json())
     assert again.constraint_set == contract.constraint_set
-    assert again.constraint_set.active.ids == [Constraint.from_text("Never promise a date.").id]
+    assert again.constraint_set.ids == [Constraint.from_text("Never promise a date.").id]
     assert again.to_json() == contract.to_json()
 
 
@@ -109,7 +119,8 @@ def test_a_contract_is_read_back_as_it_was():
         (lambda: Constraint("i", "\ud800"), ValueError, "constraint.text"),
         (lambda: ConstraintSet(["ok", 5]), TypeError, r"constraints\[1\]"),
         (lambda: ConstraintSet("one"), TypeError, "no list"),
-        (lambda: Constraint.from_value({"id": "x"}), ValueError, "constraint.text"),
+        (lambda: Constraint.from_value({"scope": "x"}), ValueError, "neither id nor text"),
+        (lambda: Constraint.from_text(None), TypeError, "constraint.text"),
     ],
 )
 def test_bad_constraints_name_what_is_wrong(make, error, said):
@@ -121,8 +132,11 @@ def test_sets():
     a, b = Constraint("a", "A"), Constraint("b", "B")
     both = ConstraintSet([a, b, a])
     assert len(both) == 2
+    # The later of one id counts: a rule can be reworded.
+    assert [c.text for c in ConstraintSet([a, b, Constraint("a", "A anew")])] == ["A anew", "B"]
+    assert ConstraintSet([a, Constraint("s", "S", "soft"), Constraint("r", "R", retired=True)]).hash == ConstraintSet([a]).hash
     assert both.hash == ConstraintSet([b, a]).hash
     assert a in both
     assert both.retire("a").active == ConstraintSet([b])
-    assert both.retire("a").retired.ids == ["a"]
+    assert [c.id for c in both.retire("a").retired] == ["a"]
     assert (ConstraintSet([a]) | ConstraintSet([b])) == both

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from baton_handoff import Constraint, ConstraintSet
+from baton_handoff import Constraint, ConstraintSet, Contract
 from baton_handoff._canonical import canonical, digest
 from baton_handoff.constraint import set_hash
 
@@ -47,6 +47,34 @@ def forms():
 
 @pytest.mark.parametrize(("value", "vector"), forms())
 def test_a_value_has_the_published_canonical_form(value, vector):
+    assert canonical(value) == vector["canonical"]
+    assert digest(value) == vector["sha256"]
+
+
+@pytest.mark.parametrize("vector", VECTORS.get("constraint_entries", []), ids=lambda v: json.dumps(v["entry"])[:40])
+def test_what_stands_in_a_list_of_constraints_is_read_as_published(vector):
+    c = Constraint.from_value(vector["entry"])
+    assert (c.id, c.hash, c.retired) == (vector["id"], vector["sha256"], vector["retired"])
+
+
+@pytest.mark.parametrize("vector", VECTORS.get("contracts", []), ids=lambda v: v["sha256"][:8])
+def test_a_contract_has_the_published_form_and_hashes(vector):
+    contract = Contract.from_payload(vector["contract"]) or Contract()
+    assert contract.to_json() == vector["canonical"]
+    assert contract.digest() == vector["sha256"]
+    assert contract.fields == vector["fields"]
+    rules = contract.constraint_set
+    assert (rules.ids, rules.hashes, rules.hash) == (
+        vector["constraints_ids"],
+        vector["constraints_hashes"],
+        vector["constraints_hash"],
+    )
+    assert [c.id for c in rules.retired] == vector["constraints_retired"]
+
+
+@pytest.mark.parametrize("vector", VECTORS.get("values", []), ids=lambda v: v["json"][:40])
+def test_a_json_document_has_the_published_canonical_form(vector):
+    value = json.loads(vector["json"])
     assert canonical(value) == vector["canonical"]
     assert digest(value) == vector["sha256"]
 

@@ -10,6 +10,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import ContextEditingMiddleware, wrap_tool_call
 from langchain.agents.middleware.context_editing import ClearToolUsesEdit
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import InjectedToolCallId, tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -175,10 +176,32 @@ def test_a_supervisors_own_tools(spans):
     assert numbers(span)["items_before"] == 2
 
 
-def test_a_fan_out_reaches_each_receiver(spans):
+def test_of_a_supervisors_two_transfers_only_the_one_that_ran_is_accepted(spans):
     supervisor([(TRANSFER, {}), ("transfer_to_c", {})])
+    found = {(s.attributes["baton.handoff.to_agent"], s.attributes.get("baton.handoff.outcome")) for s in spans.handoffs()}
+    assert found == {("b", "accepted"), ("c", None)}
+
+
+@tool
+def split(tool_call_id: Annotated[str, InjectedToolCallId], what: str) -> Command:
+    """Gives the work to both."""
+    answer = [AIMessage("", tool_calls=[]), ToolMessage("split", tool_call_id=tool_call_id)]
+    parts = [Send(n, {"messages": [HumanMessage(f"{what} for {n}")]}) for n in ("b", "c")]
+    return Command(goto=parts, graph=Command.PARENT, update={"messages": answer})
+
+
+def test_a_fan_out_reaches_each_receiver(spans):
+    script = {"a": [Turn(calls=[("split", {"what": "work"})])], "b": [DONE], "c": [DONE]}
+    with ScriptedModel(script) as server:
+        model = chat_model(server)
+        graph = StateGraph(MessagesState)
+        for name, tools in (("a", [split]), ("b", []), ("c", [])):
+            graph.add_node(name, create_agent(model, tools, system_prompt=f"You are {name}.", name=name))
+        graph.add_edge(START, "a")
+        traced(graph.compile(name="team")).invoke({"messages": [HumanMessage("hello")]})
     found = {(s.attributes["baton.handoff.to_agent"], s.attributes["baton.handoff.outcome"]) for s in spans.handoffs()}
     assert found == {("b", "accepted"), ("c", "accepted")}
+    assert all(numbers(s) == {"items_before": 2, "items_after": 1, "filtered_count": 2} for s in spans.handoffs())
 
 
 class Plain(MessagesState):

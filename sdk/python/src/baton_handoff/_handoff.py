@@ -124,7 +124,8 @@ class Handoff:
             gen_ai.TOOL: tool,
             gen_ai.TOOL_CALL_ID: tool_call_id,
             gen_ai.AGENT: from_agent,
-            gen_ai.TRANSFER_MODE: mode,
+            # The convention knows no `hand_back`.
+            gen_ai.TRANSFER_MODE: "return_to_caller" if mode == "return_to_caller" else "pass_control",
             gen_ai.TRANSFER_TARGET: to_agent,
             gen_ai.CONVERSATION: conversation_id,
             gen_ai.PREVIOUS_RESPONSE_ID: previous_response_id,
@@ -178,9 +179,10 @@ class Handoff:
         if contract is not None:
             self._set(attr.BATON_HANDOFF_ARTIFACTS, contract.artifacts or None)
             self._set(attr.BATON_HANDOFF_ATTEMPTED_TOOLS, contract.tools or None)
-            if self._content:
-                self._set(attr.BATON_HANDOFF_CONTRACT, contract.to_json())
+            self._set(attr.BATON_HANDOFF_CONSTRAINTS_RETIRED, [c.id for c in contract.constraint_set.retired] or None)
         if text is not None:
+            if self._content:
+                self._set(attr.BATON_HANDOFF_CONTRACT, json_text({"narrative": text}) if isinstance(payload, str) else text)
             self._set(attr.BATON_HANDOFF_PAYLOAD_TOKENS, self._counted(text_tokens(text, self._tokenizer)))
 
     @guarded

@@ -13,49 +13,58 @@ from ._canonical import digest
 Kind: TypeAlias = Literal["hard", "soft"]
 """`hard`: must hold. `soft`: a preference, which no measure of retention counts."""
 
+_WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+
 ConstraintLike: TypeAlias = "Constraint | str | Mapping[str, object]"
 """A constraint, a sentence, or a mapping with `id` and `text`."""
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """A rule that a task is under.
+    """A rule that a task is under. White space at both ends of id and text does not count.
 
     Attributes:
         id: Stable id. Of a rule that is only a sentence: the first 16 hex digits of its hash.
-        text: The rule in words.
+        text: The rule in words. `None`: only the id is known.
         kind: `hard` or `soft`.
         scope: What it applies to, in the application's own words. `None`: everything.
         retired: True from the moment the rule no longer holds.
 
     Raises:
         TypeError: `id` or `text` is no string.
-        ValueError: `id` or `text` is empty or no Unicode text, or `kind` is neither `hard` nor `soft`.
+        ValueError: `id` is empty, `id` or `text` is no Unicode text, or `kind` is neither `hard` nor `soft`.
     """
 
     id: str
-    text: str
+    text: str | None = None
     kind: Kind = "hard"
     scope: str | None = None
     retired: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("id", self.id), ("text", self.text)):
+            if value is None and name == "text":
+                continue
             if not isinstance(value, str):
                 raise TypeError(f"constraint.{name}: a {type(value).__name__} is no string")
-            if not value.strip():
-                raise ValueError(f"constraint.{name}: is empty")
+            if name == "id" and not trim(value):
+                raise ValueError("constraint.id: is empty")
             try:
                 value.encode()
             except UnicodeEncodeError:
                 raise ValueError(f"constraint.{name}: a lone surrogate is no Unicode text") from None
+            object.__setattr__(self, name, trim(value))
         if self.kind not in get_args(Kind):
             raise ValueError(f"constraint.kind: {self.kind!r} is neither 'hard' nor 'soft'")
 
     @classmethod
     def from_text(cls, text: str, kind: Kind = "hard", *, retired: bool = False) -> Constraint:
         """Makes a constraint that is only a sentence. Its id is the start of its hash."""
-        draft = cls("-", text.strip() if isinstance(text, str) else text, kind, retired=retired)
+        draft = cls("-", text, kind, retired=retired)
+        if draft.text is None:
+            raise TypeError("constraint.text: a NoneType is no string")
+        if not draft.text:
+            raise ValueError("constraint.text: is empty")
         return replace(draft, id=digest({"text": draft.text})[:16])
 
     @classmethod
@@ -67,7 +76,7 @@ class Constraint:
 
         Raises:
             TypeError: It is neither.
-            ValueError: It is empty, or a mapping without a text.
+            ValueError: It is empty, or a mapping without id and text.
         """
         if isinstance(value, Constraint):
             return value
@@ -78,30 +87,39 @@ class Constraint:
         id = _first(value, ("id", "name", "constraint_id"))
         text = _first(value, ("text", "description", "rule", "constraint", "statement"))
         retired = value.get("retired") is True
-        if text is None:
-            raise ValueError("constraint.text: is missing")
-        if id is None:
-            return cls.from_text(text, kind, retired=retired)
         scope = value.get("scope")
-        return cls(id, text, kind, scope if isinstance(scope, str) else None, retired)
+        scope = scope if isinstance(scope, str) else None
+        if id is not None:
+            return cls(id, text, kind, scope, retired)
+        if text is None:
+            raise ValueError("constraint: has neither id nor text")
+        return replace(cls.from_text(text, kind, retired=retired), scope=scope)
 
     @property
     def is_sentence(self) -> bool:
         """True where the id is only the start of the hash."""
         return self.hash[:16] == self.id
 
+    @property
+    def is_active(self) -> bool:
+        """True where it must hold now: hard, and not retired."""
+        return self.kind == "hard" and not self.retired
+
     @cached_property
     def hash(self) -> str:
         """SHA-256 over the canonical JSON of `{"id","text"}`, of a sentence over `{"text"}`: 64 hex digits."""
-        sentence = digest({"text": self.text})
-        return sentence if sentence[:16] == self.id else digest({"id": self.id, "text": self.text})
+        sentence = digest({"text": self.text or ""})
+        return sentence if sentence[:16] == self.id else digest({"id": self.id, "text": self.text or ""})
 
     def to_value(self) -> str | dict[str, object]:
         """The form in which it stands in a contract: one that is read back as the same constraint."""
-        if self.is_sentence and self.kind == "hard" and self.scope is None and not self.retired:
+        if self.text is not None and self.is_sentence and self.is_active and self.scope is None:
             return self.text
         out: dict[str, object] = {} if self.is_sentence else {"id": self.id}
-        out |= {"text": self.text, "kind": self.kind}
+        if self.text is not None:
+            out["text"] = self.text
+        if self.kind == "soft":
+            out["kind"] = "soft"
         if self.scope is not None:
             out["scope"] = self.scope
         if self.retired:
@@ -110,7 +128,9 @@ class Constraint:
 
 
 class ConstraintSet:
-    """Constraints without order. One that stands twice counts once.
+    """Constraints by id, in the order in which they were stated. One of the same id takes the place of the earlier.
+
+    Ids, hashes and the hash of the set are of the active ones: hard, and not retired. Their order does not matter to the hash.
 
     Args:
         constraints: Constraints, sentences, or mappings with `id` and `text`.
@@ -131,7 +151,7 @@ class ConstraintSet:
                 constraint = Constraint.from_value(value)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"constraints[{i}]: {error}") from None
-            members.setdefault(constraint.hash, constraint)
+            members[constraint.id] = constraint
         self._members = members
 
     def __iter__(self) -> Iterator[Constraint]:
@@ -141,13 +161,13 @@ class ConstraintSet:
         return len(self._members)
 
     def __contains__(self, constraint: object) -> bool:
-        return isinstance(constraint, Constraint) and constraint.hash in self._members
+        return isinstance(constraint, Constraint) and self._members.get(constraint.id) == constraint
 
     def __eq__(self, other: object) -> bool:
-        return self._members.keys() == other._members.keys() if isinstance(other, ConstraintSet) else NotImplemented
+        return self._members == other._members if isinstance(other, ConstraintSet) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self.hash)
+        return hash(frozenset(self._members.values()))
 
     def __or__(self, other: ConstraintSet) -> ConstraintSet:
         return ConstraintSet([*self, *other])
@@ -157,23 +177,23 @@ class ConstraintSet:
 
     @property
     def ids(self) -> list[str]:
-        """Ids of the members, in the order in which they were given."""
-        return [c.id for c in self]
+        """Ids of the active ones."""
+        return [c.id for c in self if c.is_active]
 
     @property
     def hashes(self) -> list[str]:
-        """Hashes of the members, in the order of `ids`."""
-        return list(self._members)
+        """Hashes of the active ones, in the order of `ids`."""
+        return [c.hash for c in self if c.is_active]
 
     @property
     def hash(self) -> str:
-        """SHA-256 over the sorted hashes of the members, one after the other, as hex. The empty set has one too."""
-        return set_hash(self._members)
+        """SHA-256 over the sorted hashes of the active ones, one after the other, as hex. The empty set has one too."""
+        return set_hash(self.hashes)
 
     @property
     def active(self) -> ConstraintSet:
         """The hard ones that are not retired."""
-        return ConstraintSet([c for c in self if c.kind == "hard" and not c.retired])
+        return ConstraintSet([c for c in self if c.is_active])
 
     @property
     def retired(self) -> ConstraintSet:
@@ -185,6 +205,11 @@ class ConstraintSet:
         return ConstraintSet([replace(c, retired=c.retired or c.id in ids) for c in self])
 
 
+def trim(text: str) -> str:
+    """Takes Unicode white space off both ends. Other than `str.strip` it leaves the separators U+001C to U+001F."""
+    return text.strip(_WHITE_SPACE)
+
+
 def set_hash(hashes: Iterable[str]) -> str:
     """Gives the hash of a set from the hashes of its members: order and repetition do not matter."""
     return hashlib.sha256("".join(sorted(set(hashes))).encode()).hexdigest()
@@ -192,7 +217,7 @@ def set_hash(hashes: Iterable[str]) -> str:
 
 def _first(value: Mapping[str, object], keys: Iterable[str]) -> str | None:
     texts = (value.get(k) for k in keys)
-    return next((t.strip() for t in texts if isinstance(t, str) and t.strip()), None)
+    return next((trim(t) for t in texts if isinstance(t, str) and trim(t)), None)
 
 
 def model_fields(value: object) -> Mapping[str, object]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeAlias
 
-from ._canonical import canonical
+from ._canonical import canonical, digest
 from .constraint import Constraint, ConstraintLike, ConstraintSet, Kind, model_fields
 
 REQUIRED = ("intent", "constraints", "status", "evidence", "next_action", "stop_condition")
@@ -65,6 +65,12 @@ _GENERAL_TEXT = frozenset(
 )
 _PLACEHOLDERS = frozenset(["", "n/a", "na", "none", "null", "nil", "todo", "tbd", "-", "--", "…", "unknown", "placeholder"])
 _DEPTH = 4
+
+MAX_FIELD_CHARS = 8192
+"""Characters of one field at most. A contract is a summary; what is larger belongs into an artifact."""
+
+MAX_REFERENCE_CHARS = 2048
+"""Characters of one reference to an artifact at most. Longer ones are not read as references."""
 
 Fault: TypeAlias = Literal["missing", "placeholder", "too_long", "invalid"]
 """What is wrong with a field."""
@@ -170,7 +176,7 @@ class Contract:
         for name in (*REQUIRED, *EXTENDED):
             value = getattr(self, name)
             if value is not None:
-                out[name] = _plain(value)
+                out[name] = _plain(_without_kind(value) if name == "soft_preferences" else value)
         return out | {k: _plain(v) for k, v in self.other.items()}
 
     def to_json(self) -> str:
@@ -182,6 +188,10 @@ class Contract:
         """
         return canonical(self.to_dict())
 
+    def digest(self) -> str:
+        """SHA-256 over `to_json`, as hex. Raises as that does."""
+        return digest(self.to_dict())
+
     @property
     def fields(self) -> list[str]:
         """Names of the fields that are present, required ones first, counting what aliases fill."""
@@ -189,7 +199,8 @@ class Contract:
 
     @property
     def constraint_set(self) -> ConstraintSet:
-        """The constraints that the contract states, hard and soft. What cannot be read as one is left out."""
+        """The constraints that the contract states, hard and soft. What cannot be read as one is left out, and of two with the same
+        id the later counts."""
         found: list[Constraint] = []
         for key, value in self.to_dict().items():
             name = slug(key)
@@ -216,41 +227,42 @@ class Contract:
         names = (m.get("tool") or m.get("name") if isinstance(m, Mapping) else m for m in members)
         return [n for n in names if isinstance(n, str) and n.strip()]
 
-    def validate(self, max_chars: int = 4000) -> list[Problem]:
+    def validate(self, max_chars: int = MAX_FIELD_CHARS) -> list[Problem]:
         """Says what is wrong with the contract.
 
         Args:
-            max_chars: The most characters that a text, or a list or object as JSON, may have.
+            max_chars: The most characters that a field may have, one that is no text as JSON.
 
         Returns:
-            Every problem, with the field's name: a required field that is missing or holds a placeholder, a value that
-            is too long, or one that cannot be read. An empty list: the contract is complete.
+            Every problem, with the field's name: a required field that is missing, a placeholder, a value that is too long, or
+            one that cannot be read. An empty list: the contract is complete. An extended field may fill a required one.
         """
         said = self.to_dict()
-        present = set(present_fields(said))
+        present = present_fields(said)
         out: list[Problem] = []
-        for name in REQUIRED:
-            if name in present:
-                continue
-            if said.get(name) is None:
-                out.append(Problem(name, "missing", "is missing"))
-            else:
-                out.append(Problem(name, "placeholder", "is empty or a placeholder"))
-        for name, value in said.items():
+        for name in (*REQUIRED, *EXTENDED, *(k for k in said if k not in REQUIRED and k not in EXTENDED)):
+            value = said.get(name)
+            empty = value is None or (isinstance(value, (str, list)) and not (value.strip() if isinstance(value, str) else value))
+            if not empty and not is_present(value):
+                out.append(Problem(name, "placeholder", f"{value!r} is a placeholder"))
+            elif name in REQUIRED and name not in present:
+                out.append(Problem(name, "missing", "missing"))
             try:
-                text = value if isinstance(value, str) else canonical(value)
+                chars = 0 if value is None else len(value if isinstance(value, str) else canonical(value))
             except (TypeError, ValueError) as error:
                 out.append(Problem(name, "invalid", str(error)))
                 continue
-            if len(text) > max_chars:
-                out.append(Problem(name, "too_long", f"has {len(text)} characters, more than {max_chars}"))
-        for name in ("constraints", "hard_constraints", "soft_preferences"):
-            value = said.get(name)
+            if chars > max_chars:
+                out.append(Problem(name, "too_long", f"{chars} characters, at most {max_chars}"))
             for i, member in enumerate(value if isinstance(value, list) else []):
-                try:
-                    Constraint.from_value(member)
-                except (TypeError, ValueError) as error:
-                    out.append(Problem(f"{name}[{i}]", "invalid", str(error)))
+                place = f"{name}[{i}]"
+                if name in ("constraints", "hard_constraints", "soft_preferences"):
+                    try:
+                        Constraint.from_value(member)
+                    except (TypeError, ValueError) as error:
+                        out.append(Problem(place, "invalid", str(error)))
+                elif name == "artifact_refs" and isinstance(member, str) and len(member) > MAX_REFERENCE_CHARS:
+                    out.append(Problem(place, "too_long", f"{len(member)} characters, at most {MAX_REFERENCE_CHARS}"))
         return out
 
 
@@ -312,11 +324,7 @@ def read_constraints(value: object, kind: Kind) -> list[Constraint]:
             constraint = Constraint.from_value(member, kind)
         except (TypeError, ValueError):
             continue
-        out.append(
-            constraint
-            if constraint.kind == kind
-            else Constraint(constraint.id, constraint.text, kind, constraint.scope, constraint.retired)
-        )
+        out.append(constraint if constraint.kind == kind else replace(constraint, kind=kind))
     return out
 
 
@@ -369,7 +377,7 @@ def _json_in(text: str) -> object:
 
 def _references(value: object, out: list[str], depth: int) -> None:
     if isinstance(value, str):
-        if is_present(value) and len(value) <= 2048 and value.strip() not in out:
+        if is_present(value) and len(value) <= MAX_REFERENCE_CHARS and value.strip() not in out:
             out.append(value.strip())
     elif isinstance(value, Mapping):
         keys = ("uri", "url", "path", "ref", "file_path", "href", "id", "artifact_id", "document_id", "record_id")
@@ -380,6 +388,13 @@ def _references(value: object, out: list[str], depth: int) -> None:
     elif isinstance(value, Iterable) and depth < _DEPTH:
         for v in value:
             _references(v, out, depth + 1)
+
+
+def _without_kind(value: object) -> object:
+    """Where a preference stands says that it is one."""
+    if not isinstance(value, (list, tuple, ConstraintSet)):
+        return value
+    return [replace(v, kind="hard") if isinstance(v, Constraint) else v for v in value]
 
 
 def _plain(value: object, depth: int = 0) -> object:

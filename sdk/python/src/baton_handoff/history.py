@@ -122,7 +122,7 @@ def held_in(constraints: Iterable[Constraint], texts: Iterable[str]) -> Constrai
         [
             c
             for c in constraints
-            if _fold(c.text).rstrip(".!;") in folded
+            if (c.text is not None and _fold(c.text).rstrip(".!;") in folded)
             or (len(c.id) > 3 and re.search(rf"(?<![\w-]){re.escape(_fold(c.id))}(?![\w-])", folded))
         ]
     )
