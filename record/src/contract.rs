@@ -1,11 +1,15 @@
-//! The contract in a payload: which fields it holds, which constraints it states
-//! (METRICS.md section 1, payload and contract, and the alias table below it).
+//! The contract: as an application writes it ([`Contract`]), and as it is found in a payload ([`read`]): which fields it holds, which
+//! constraints it states (METRICS.md section 1, payload and contract, and the alias table below it).
 
 use serde_json::{Map, Value};
 
 use crate::constraint::{Constraint, ConstraintKind};
 use crate::json::{self, Form};
 use crate::names::{is_routing_argument, is_switch_argument, slug};
+
+mod typed;
+
+pub use typed::{Contract, ContractBuilder, Fault, MAX_FIELD_CHARS, MAX_REFERENCE_CHARS, Problem};
 
 /// A field of a contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -532,7 +536,11 @@ fn collect_refs(v: &Value, out: &mut Vec<String>, depth: usize) {
     match v {
         Value::String(s) => {
             let s = s.trim();
-            if !s.is_empty() && s.len() <= 2048 && is_present(v) && !out.iter().any(|x| x == s) {
+            if !s.is_empty()
+                && s.chars().count() <= MAX_REFERENCE_CHARS
+                && is_present(v)
+                && !out.iter().any(|x| x == s)
+            {
                 out.push(s.to_owned());
             }
         }

@@ -17,7 +17,7 @@ pub static DIALECT: Dialect = Dialect {
     shows: "Everything that was recorded: both ends, mode, reason, contract, constraints in state, payload and view, history before and after, artifacts.",
     hides: "Only what the application did not record, such as the contract's text when content is off.",
     matches: |raw| {
-        raw.attrs.has(attr::HANDOFF_ID) || (raw.attrs.has(attr::FROM_AGENT) && raw.attrs.has(attr::TO_AGENT))
+        raw.attrs.has(attr::BATON_HANDOFF_ID) || (raw.attrs.has(attr::BATON_HANDOFF_FROM_AGENT) && raw.attrs.has(attr::BATON_HANDOFF_TO_AGENT))
     },
     read: genai::read,
 };
@@ -28,31 +28,31 @@ pub(super) fn overlay(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     if !a.any_under(attr::PREFIX) {
         return;
     }
-    span.task_id = a.text(attr::TASK_ID).map(str::to_owned);
+    span.task_id = a.text(attr::BATON_TASK_ID).map(str::to_owned);
     let own = |k: &str| a.text(k).map(str::to_owned);
-    if a.has(attr::FROM_AGENT) || a.has(attr::TO_AGENT) || a.has(attr::HANDOFF_ID) {
+    if a.has(attr::BATON_HANDOFF_FROM_AGENT) || a.has(attr::BATON_HANDOFF_TO_AGENT) || a.has(attr::BATON_HANDOFF_ID) {
         let mut h = Handoff {
             signal: Signal::Explicit,
-            from: own(attr::FROM_AGENT).or_else(|| span.agent.clone()),
-            to: a.strings(attr::TO_AGENT),
-            mode: own(attr::MODE).or_else(|| own("gen_ai.transfer.mode")),
-            reason: own(attr::REASON),
-            payload_tokens: a.int(attr::PAYLOAD_TOKENS),
-            items_before: a.int(attr::ITEMS_BEFORE),
-            items_after: a.int(attr::ITEMS_AFTER),
-            tokens_before: a.int(attr::TOKENS_BEFORE),
-            tokens_after: a.int(attr::TOKENS_AFTER),
-            filtered: a.int(attr::FILTERED_COUNT),
-            constraints_hash: own(attr::CONSTRAINTS_HASH),
-            constraint_ids: a.strings(attr::CONSTRAINTS_IDS),
-            constraint_hashes: a.strings(attr::CONSTRAINTS_HASHES),
-            artifacts: a.strings(attr::ARTIFACTS),
-            state_constraint_ids: a.strings(attr::STATE_CONSTRAINTS_IDS),
+            from: own(attr::BATON_HANDOFF_FROM_AGENT).or_else(|| span.agent.clone()),
+            to: a.strings(attr::BATON_HANDOFF_TO_AGENT),
+            mode: own(attr::BATON_HANDOFF_MODE).or_else(|| own("gen_ai.transfer.mode")),
+            reason: own(attr::BATON_HANDOFF_REASON),
+            payload_tokens: a.int(attr::BATON_HANDOFF_PAYLOAD_TOKENS),
+            items_before: a.int(attr::BATON_HANDOFF_HISTORY_ITEMS_BEFORE),
+            items_after: a.int(attr::BATON_HANDOFF_HISTORY_ITEMS_AFTER),
+            tokens_before: a.int(attr::BATON_HANDOFF_HISTORY_TOKENS_BEFORE),
+            tokens_after: a.int(attr::BATON_HANDOFF_HISTORY_TOKENS_AFTER),
+            filtered: a.int(attr::BATON_HANDOFF_HISTORY_FILTERED_COUNT),
+            constraints_hash: own(attr::BATON_HANDOFF_CONSTRAINTS_HASH),
+            constraint_ids: a.strings(attr::BATON_HANDOFF_CONSTRAINTS_IDS),
+            constraint_hashes: a.strings(attr::BATON_HANDOFF_CONSTRAINTS_HASHES),
+            artifacts: a.strings(attr::BATON_HANDOFF_ARTIFACTS),
+            state_constraint_ids: a.strings(attr::BATON_HANDOFF_STATE_CONSTRAINTS_IDS),
             ..Handoff::default()
         };
-        if a.has(attr::CONTRACT_FIELDS) {
+        if a.has(attr::BATON_HANDOFF_CONTRACT_FIELDS) {
             h.fields = Some(
-                a.strings(attr::CONTRACT_FIELDS)
+                a.strings(attr::BATON_HANDOFF_CONTRACT_FIELDS)
                     .iter()
                     .filter_map(|f| Field::from_name(f))
                     .map(Field::bit)
@@ -63,15 +63,15 @@ pub(super) fn overlay(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
         if matches!(span.role, Role::Other | Role::Step) {
             span.role = Role::Handoff;
         }
-    } else if a.has(attr::RECEIVED_IDS) || a.has(attr::RECEIVED_HASH) {
+    } else if a.has(attr::BATON_RECEIVED_CONSTRAINTS_IDS) || a.has(attr::BATON_RECEIVED_CONSTRAINTS_HASH) {
         span.handoff = Some(Handoff {
             signal: Signal::Received,
-            constraint_ids: a.strings(attr::RECEIVED_IDS),
-            constraints_hash: own(attr::RECEIVED_HASH),
+            constraint_ids: a.strings(attr::BATON_RECEIVED_CONSTRAINTS_IDS),
+            constraints_hash: own(attr::BATON_RECEIVED_CONSTRAINTS_HASH),
             ..Handoff::default()
         });
     }
-    if let Some(c) = a.text(attr::CONTRACT)
+    if let Some(c) = a.text(attr::BATON_HANDOFF_CONTRACT)
         && let (v @ Value::Object(_), form) = baton_record::json::parse_loose(c)
     {
         let mut p = contract::read(&v, &reader.config().aliases);
