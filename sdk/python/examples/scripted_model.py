@@ -69,8 +69,9 @@ class ScriptedModel:
 
     def _agent(self, request: dict[str, Any]) -> str:
         text = request.get("instructions") or ""
-        for message in request.get("messages", []):
-            if message["role"] in ("system", "developer"):
+        messages = request.get("messages") or request.get("input") or []
+        for message in messages if isinstance(messages, list) else []:
+            if message.get("role") in ("system", "developer"):
                 content = message["content"]
                 text += content if isinstance(content, str) else "".join(part["text"] for part in content)
         # Of a sub-agent with the instructions of its parent before its own the last one counts.

@@ -1,6 +1,4 @@
 import json
-import pathlib
-import sys
 
 import pytest
 from deepagents import create_deep_agent
@@ -10,7 +8,6 @@ from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 from opentelemetry.trace import StatusCode
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 from baton_handoff import Constraint
 from baton_handoff.deepagents import traced
 from scripted_model import ScriptedModel, Turn

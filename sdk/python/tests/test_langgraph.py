@@ -1,8 +1,6 @@
 import asyncio
 import json
 import operator
-import pathlib
-import sys
 from typing import Annotated, Any
 
 import pytest
@@ -20,7 +18,6 @@ from langgraph_swarm import SwarmState, create_handoff_tool, create_swarm
 from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 from baton_handoff import Constraint, workflow
 from baton_handoff.langgraph import HandoffCallback, handoff_tool, traced
 from scripted_model import ScriptedModel, Turn

@@ -1,8 +1,6 @@
 import asyncio
 import dataclasses
 import json
-import pathlib
-import sys
 
 import agents
 import pytest
@@ -23,7 +21,6 @@ from openai import AsyncOpenAI
 from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 from baton_handoff import Constraint
 from baton_handoff.openai_agents import ConstraintInput, HandoffProcessor, contract_handoff, instrument
 from scripted_model import ScriptedModel, Turn
