@@ -18,6 +18,16 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
 
+INSTRUMENTORS = {
+    ("openinference", True): ("openinference.instrumentation.openai_agents", "OpenAIAgentsInstrumentor"),
+    ("openinference", False): ("openinference.instrumentation.langchain", "LangChainInstrumentor"),
+    ("openllmetry", True): ("opentelemetry.instrumentation.openai_agents", "OpenAIAgentsInstrumentor"),
+    ("openllmetry", False): ("opentelemetry.instrumentation.langchain", "LangchainInstrumentor"),
+    ("official", True): ("opentelemetry.instrumentation.genai.openai_agents", "OpenAIAgentsInstrumentor"),
+    ("official", False): ("opentelemetry.instrumentation.genai.langchain", "LangChainInstrumentor"),
+}
+
+
 def set_up_logfire(provider):
     import logfire
 
@@ -33,24 +43,11 @@ def instrument(example, other, processor):
 
         # The SDK's own exporter sends to its maker.
         set_trace_processors([])
-    if other == "openinference" and agents_sdk:
-        from openinference.instrumentation.openai_agents import OpenAIAgentsInstrumentor
-
-        OpenAIAgentsInstrumentor().instrument()
-    elif other == "openinference":
-        from openinference.instrumentation.langchain import LangChainInstrumentor
-
-        LangChainInstrumentor().instrument()
-    elif other == "openllmetry" and agents_sdk:
-        from opentelemetry.instrumentation.openai_agents import OpenAIAgentsInstrumentor
-
-        OpenAIAgentsInstrumentor().instrument()
-    elif other == "openllmetry":
-        from opentelemetry.instrumentation.langchain import LangchainInstrumentor
-
-        LangchainInstrumentor().instrument()
-    elif other == "logfire":
+    if other == "logfire":
         set_up_logfire(processor)
+    elif other != "none":
+        module, name = INSTRUMENTORS[other, agents_sdk]
+        getattr(importlib.import_module(module), name)().instrument()
     if agents_sdk:
         from baton_handoff.openai_agents import instrument
 

@@ -33,11 +33,14 @@ CASES = [
     ("openai_agents_refund", "openinference", "weak"),
     ("openai_agents_refund", "openllmetry", "good"),
     ("openai_agents_refund", "logfire", "good"),
+    ("openai_agents_refund", "official", "good"),
     ("langgraph_refund", "openinference", "good"),
     ("langgraph_refund", "openinference", "weak"),
     ("langgraph_refund", "openllmetry", "good"),
+    ("langgraph_refund", "official", "good"),
     ("deepagents_refund", "openinference", "good"),
     ("deepagents_refund", "openllmetry", "good"),
+    ("deepagents_refund", "official", "good"),
 ]
 
 
