@@ -1,6 +1,7 @@
 import asyncio
 import json
 import operator
+import sys
 from typing import Annotated, Any
 
 import pytest
@@ -67,7 +68,11 @@ def swarm(tool, *, transfer=None, b_middleware=(), turns=None, use_async=False, 
         return result, server.requests
 
 
-@pytest.mark.parametrize("use_async", [False, True])
+# Before Python 3.11 an async graph does not hand its callbacks on to model calls.
+LATER = pytest.mark.skipif(sys.version_info < (3, 11), reason="LangGraph needs Python 3.11 for this")
+
+
+@pytest.mark.parametrize("use_async", [False, pytest.param(True, marks=LATER)])
 def test_a_swarms_own_tools(spans, use_async):
     result, _ = swarm(create_handoff_tool(agent_name="b"), use_async=use_async)
     assert result["messages"][-1].content == "Done."
@@ -175,8 +180,10 @@ def test_a_supervisors_own_tools(spans):
 
 def test_of_a_supervisors_two_transfers_only_the_one_that_ran_is_accepted(spans):
     supervisor([(TRANSFER, {}), ("transfer_to_c", {})])
-    found = {(s.attributes["baton.handoff.to_agent"], s.attributes.get("baton.handoff.outcome")) for s in spans.handoffs()}
-    assert found == {("b", "accepted"), ("c", None)}
+    found = {s.attributes["baton.handoff.to_agent"]: s.attributes.get("baton.handoff.outcome") for s in spans.handoffs()}
+    # Which one runs is not fixed.
+    assert found.keys() == {"b", "c"}
+    assert set(found.values()) == {"accepted", None}
 
 
 @tool
@@ -326,7 +333,7 @@ def test_a_transfer_that_nobody_takes_ends_without_an_outcome(spans):
 
 def test_content_is_opt_in(spans):
     swarm(handoff_tool("b"), transfer=Turn(calls=[(TRANSFER, {"contract": CONTRACT})]), capture_content=True)
-    assert json.loads(spans.handoff().attributes["baton.handoff.contract"])["intent"] == "Refund"
+    assert json.loads(spans.handoff().attributes["baton.handoff.contract"])["contract"]["intent"] == "Refund"
     (tool,) = [s for s in spans.all() if s.name == "execute_tool look"]
     assert json.loads(tool.attributes["gen_ai.tool.call.arguments"]) == {"at": "4711"}
     assert tool.attributes["gen_ai.tool.call.result"] == "seen 4711 in shelf 12-B"
