@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, NotRequired
+from typing import Any
 
 from deepagents import create_deep_agent
 from langchain.agents import AgentState
@@ -16,6 +16,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
+from typing_extensions import NotRequired
 
 import refund_case as case
 from baton_handoff.deepagents import traced

@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import json
 import operator
 import sys
@@ -13,6 +14,7 @@ from langchain_core.tools import InjectedToolCallId, tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.message import add_messages
 from langgraph.types import Command, Send, interrupt
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import SwarmState, create_handoff_tool, create_swarm
@@ -247,6 +249,29 @@ def test_a_state_graph_whose_nodes_jump(spans):
     # The rule stands in the receiver's instructions.
     assert received.attributes["baton.received.constraints.ids"] == (RULE.id,)
     assert received.attributes["gen_ai.agent.name"] == "b"
+
+
+def test_a_state_that_is_an_object(spans):
+    @dataclasses.dataclass
+    class Typed:
+        messages: Annotated[list, add_messages]
+        constraints: list
+
+    with ScriptedModel({"a": [DONE], "b": [DONE]}) as server:
+        model = chat_model(server)
+
+        def first(state):
+            return Command(goto="b", update={"messages": [model.invoke([("system", "You are a."), *state.messages])]})
+
+        def second(state):
+            return {"messages": [model.invoke([("system", "You are b."), *state.messages])]}
+
+        graph = StateGraph(Typed)
+        graph.add_node("a", first, destinations=("b",))
+        graph.add_node("b", second)
+        graph.add_edge(START, "a")
+        traced(graph.compile()).invoke(Typed([HumanMessage("hello")], [RULE]))
+    assert spans.handoff().attributes["baton.handoff.state.constraints.ids"] == (RULE.id,)
 
 
 def test_a_jump_to_a_node_that_is_no_agent_is_no_handoff(spans):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import OrderedDict
@@ -164,7 +165,8 @@ class HandoffCallback(BaseCallbackHandler):
         """A graph, an agent or a node starts."""
         with guard("HandoffCallback.on_chain_start"), self._lock:
             run = self._start(run_id, parent_run_id, metadata)
-            run.state = inputs if isinstance(inputs, Mapping) else None
+            # A state may be a mapping, a dataclass or a Pydantic model.
+            run.state = inputs if isinstance(inputs, Mapping) else getattr(inputs, "__dict__", None)
             if run.parent is not None:
                 return
             thread = (metadata or {}).get("thread_id")
@@ -649,8 +651,10 @@ def _langsmith() -> bool:
 def _span_of(others: Sequence[object], run_id: UUID) -> Span | None:
     """The span that another instrumentation has made of a run, where it tells: it may make it no current one."""
     for handler in others:
-        get = getattr(handler, "get_span", None)
-        found = get(run_id) if callable(get) else getattr(getattr(handler, "spans", {}).get(run_id), "span", None)
-        if isinstance(found, Span):
-            return found
+        # No two of them have the same way to ask, and none a public one.
+        with contextlib.suppress(Exception):
+            get = getattr(handler, "get_span", None)
+            found = get(run_id) if callable(get) else handler.spans[run_id].span  # type: ignore[attr-defined]
+            if isinstance(found, Span):
+                return found
     return None
