@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{files, root, run, stderr, stdout};
 
 /// What differs, each with its path.
-fn differences(path: &str, want: &Value, got: &Value, out: &mut Vec<String>) {
+pub(super) fn differences(path: &str, want: &Value, got: &Value, out: &mut Vec<String>) {
     match (want, got) {
         (Value::Object(w), _) if w.contains_key("$len") => {
             let n = got.as_array().map(Vec::len);

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `cases` | recorded runs and small faults give what is to be expected of them; a case is a folder |
 //! | `docs` | what the READMEs say is what the code says |
+//! | `examples` | the examples of the tracing layer: what a weak handoff costs, and that a good one does not |
 //! | `golden` | what people read: reports, stories, errors |
 //! | `store` | importing, keeping, asking |
 //! | `order` | neither order, nor splitting, nor repetition, nor the content mode changes a report |
@@ -11,10 +12,12 @@
 //! | `live` | what the collector acknowledges is kept, whatever happens to it |
 //! | `hostile` | no input makes it panic, hang or grow |
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+// duplicate_mod: each example brings the same support along.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::duplicate_mod)]
 
 mod cases;
 mod docs;
+mod examples;
 mod golden;
 mod hostile;
 mod keep;

@@ -2,6 +2,7 @@
 //! No query engine.
 
 pub mod dialect;
+pub mod handoff;
 pub mod import;
 pub mod keep;
 #[cfg(feature = "server")]
@@ -14,3 +15,8 @@ pub mod raw;
 pub mod reading;
 pub mod said;
 pub mod store;
+
+/// The programs in the README are run as they stand there.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

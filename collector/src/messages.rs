@@ -9,6 +9,10 @@ use baton_record::pyrepr::{self, CLASS_KEY};
 use baton_record::span::Speaker;
 use serde_json::{Map, Value};
 
+mod write;
+
+pub use write::{to_chat, to_genai};
+
 /// One message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {

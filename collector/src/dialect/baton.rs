@@ -2,8 +2,9 @@
 //! read as one and the rest is laid on top. Attributes of ours on spans of other dialects count too.
 
 use baton_record::attr;
+use baton_record::constraint::Constraint;
 use baton_record::contract::{self, Field};
-use baton_record::span::{Handoff, Role, Signal, Source, Span};
+use baton_record::span::{ConstraintRow, Handoff, PayloadRow, Role, Signal, Source, Span};
 use serde_json::Value;
 
 use super::{Dialect, genai};
@@ -17,7 +18,8 @@ pub static DIALECT: Dialect = Dialect {
     shows: "Everything that was recorded: both ends, mode, reason, contract, constraints in state, payload and view, history before and after, artifacts.",
     hides: "Only what the application did not record, such as the contract's text when content is off.",
     matches: |raw| {
-        raw.attrs.has(attr::BATON_HANDOFF_ID) || (raw.attrs.has(attr::BATON_HANDOFF_FROM_AGENT) && raw.attrs.has(attr::BATON_HANDOFF_TO_AGENT))
+        raw.attrs.has(attr::BATON_HANDOFF_ID)
+            || (raw.attrs.has(attr::BATON_HANDOFF_FROM_AGENT) && raw.attrs.has(attr::BATON_HANDOFF_TO_AGENT))
     },
     read: genai::read,
 };
@@ -30,7 +32,10 @@ pub(super) fn overlay(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
     }
     span.task_id = a.text(attr::BATON_TASK_ID).map(str::to_owned);
     let own = |k: &str| a.text(k).map(str::to_owned);
-    if a.has(attr::BATON_HANDOFF_FROM_AGENT) || a.has(attr::BATON_HANDOFF_TO_AGENT) || a.has(attr::BATON_HANDOFF_ID) {
+    if a.has(attr::BATON_HANDOFF_FROM_AGENT)
+        || a.has(attr::BATON_HANDOFF_TO_AGENT)
+        || a.has(attr::BATON_HANDOFF_ID)
+    {
         let mut h = Handoff {
             signal: Signal::Explicit,
             from: own(attr::BATON_HANDOFF_FROM_AGENT).or_else(|| span.agent.clone()),
@@ -71,11 +76,48 @@ pub(super) fn overlay(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
             ..Handoff::default()
         });
     }
-    if let Some(c) = a.text(attr::BATON_HANDOFF_CONTRACT)
-        && let (v @ Value::Object(_), form) = baton_record::json::parse_loose(c)
-    {
+    let text = a.text(attr::BATON_HANDOFF_CONTRACT).map(baton_record::json::parse_loose);
+    if let Some((v @ Value::Object(_), form)) = text {
         let mut p = contract::read(&v, &reader.config().aliases);
         p.complete &= form != baton_record::json::Form::Truncated;
         span.payloads.extend(reader.payload(p, Source::Contract, 0, span.call_id.clone()));
+    } else if a.has(attr::BATON_HANDOFF_CONTRACT_FIELDS) {
+        span.payloads.push(without_content(raw, span));
+    }
+}
+
+/// The payload of a span that does not write it: fields, constraints, references and tokens are told beside it.
+fn without_content(raw: &Raw<'_>, span: &Span) -> PayloadRow {
+    let a = raw.attrs;
+    let h = span.handoff.as_ref();
+    let fields = h.and_then(|h| h.fields).unwrap_or_default();
+    let tokens = a.int(attr::BATON_HANDOFF_PAYLOAD_TOKENS).and_then(|n| i32::try_from(n).ok());
+    let hashes = a.strings(attr::BATON_HANDOFF_CONSTRAINTS_HASHES);
+    let row = |id: String, hash: Option<String>, retired: bool| {
+        // An id alone has the hash of a constraint without text.
+        let hash = hash.unwrap_or_else(|| Constraint::hard(&id, "").hash);
+        let constraint = Constraint { text: None, hash, retired, ..Constraint::hard(&id, "") };
+        ConstraintRow { constraint, shingles: Vec::new() }
+    };
+    let active = a.strings(attr::BATON_HANDOFF_CONSTRAINTS_IDS);
+    let retired = a.strings(attr::BATON_HANDOFF_CONSTRAINTS_RETIRED);
+    let constraints = active
+        .into_iter()
+        .enumerate()
+        .map(|(i, id)| row(id, hashes.get(i).cloned(), false))
+        .chain(retired.into_iter().map(|id| row(id, None, true)))
+        .collect();
+    PayloadRow {
+        source: Source::Contract,
+        call_id: span.call_id.clone(),
+        complete: true,
+        empty: fields == 0 && tokens == Some(0),
+        structured: fields != 0,
+        narrative: fields & Field::Narrative.bit() != 0,
+        fields,
+        constraints,
+        artifacts: a.strings(attr::BATON_HANDOFF_ARTIFACTS),
+        tokens,
+        ..PayloadRow::default()
     }
 }

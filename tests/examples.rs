@@ -1,0 +1,100 @@
+//! The examples of the tracing layer, each in a weak and a good version: the report shows the difference.
+
+use std::error::Error;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::cases::differences;
+use super::{run, stderr, stdout};
+
+#[allow(dead_code)]
+#[path = "../collector/examples/debugger.rs"]
+mod debugger;
+#[allow(dead_code)]
+#[path = "../collector/examples/refund.rs"]
+mod refund;
+
+/// Runs one version into a store, and holds the report of the store against what happened in it.
+fn check(example: impl FnOnce(&Path) -> Result<(), Box<dyn Error>>, want: &Value) {
+    let folder = tempfile::tempdir().unwrap();
+    example(folder.path()).unwrap();
+    let o = run(&["eval", "--format", "json", "--store", folder.path().to_str().unwrap()]);
+    assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
+    let report: Value = serde_json::from_str(&stdout(&o)).unwrap();
+    let mut wrong = Vec::new();
+    differences("", want, &report, &mut wrong);
+    assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), report["handoffs"]);
+}
+
+#[test]
+fn a_refund_without_a_contract_loses_rules_repeats_calls_and_leaks() {
+    check(
+        |store| refund::run(store, refund::Version::Weak),
+        &json!({
+            "tasks": [{"task_id": "refund-weak", "completed": true, "rework_free": false}],
+            "handoffs": [{
+                "from_agent": "Triage", "to_agent": "Refunds Specialist", "mode": "pass_control",
+                "outcome": "accepted", "detection": "explicit", "confidence": "certain",
+                "completeness": 0.0, "constraint_retention": 0.0, "constraint_retention_payload": 0.0,
+                "constraints": {"lost": [
+                    {"id": "mask-iban", "cause": "dropped_from_payload"},
+                    {"id": "refund-window-30d", "cause": "dropped_from_payload"},
+                ]},
+                "context": {"items_before": 9, "items_after": 3, "filtered_items": 7},
+                "tool_calls_after": 4, "redundant_tool_calls": 3, "known_failure_retries": 0,
+                "leaks": [{"tool": "payment_log", "overlap": ["pay_7f3m9q"]}],
+            }],
+        }),
+    );
+}
+
+#[test]
+fn a_refund_with_a_contract_keeps_its_rules_and_repeats_nothing() {
+    check(
+        |store| refund::run(store, refund::Version::Good),
+        &json!({
+            "tasks": [{"task_id": "refund-good", "completed": true, "rework_free": true}],
+            "handoffs": [{
+                "from_agent": "Triage", "to_agent": "Refunds Specialist", "mode": "pass_control",
+                "outcome": "accepted", "detection": "explicit", "confidence": "certain",
+                "completeness": 1.0, "constraint_retention": 1.0, "constraint_retention_payload": 1.0,
+                "constraints": {"lost": []},
+                "context": {"items_before": 8, "items_after": 2, "filtered_items": 7},
+                "tool_calls_after": 1, "redundant_tool_calls": 0, "leaks": [],
+            }],
+        }),
+    );
+}
+
+#[test]
+fn a_debugger_without_a_bounded_objective_runs_what_was_run_and_tries_what_failed() {
+    check(
+        |store| debugger::run(store, debugger::Version::Weak),
+        &json!({
+            "tasks": [{"task_id": "repair-weak", "completed": true, "rework_free": false}],
+            "handoffs": [{
+                "from_agent": "Planner", "to_agent": "Debugger", "mode": "return_to_caller", "outcome": "accepted",
+                "completeness": 0.0, "constraint_retention": 0.0,
+                "context": {"items_before": 8, "items_after": 1, "filtered_items": 8},
+                "tool_calls_after": 5, "redundant_tool_calls": 2, "known_failure_retries": 1,
+            }],
+        }),
+    );
+}
+
+#[test]
+fn a_debugger_with_a_bounded_objective_begins_with_the_repair() {
+    check(
+        |store| debugger::run(store, debugger::Version::Good),
+        &json!({
+            "tasks": [{"task_id": "repair-good", "completed": true, "rework_free": true}],
+            "handoffs": [{
+                "from_agent": "Planner", "to_agent": "Debugger", "mode": "return_to_caller", "outcome": "accepted",
+                "completeness": 1.0, "constraint_retention": 1.0, "artifact_reuse": 1.0,
+                "context": {"items_before": 8, "items_after": 1, "filtered_items": 8},
+                "tool_calls_after": 2, "redundant_tool_calls": 0, "known_failure_retries": 0,
+            }],
+        }),
+    );
+}
