@@ -140,6 +140,7 @@ def test_another_process_goes_on_with_the_trace_and_the_task(spans):
     with task("t-1"), handoff("a", "b") as h:
         headers = h.inject({"x": "y"})
     assert headers.keys() == {"x", "traceparent", "baggage"}
+    assert set(headers["baggage"].split(",")) == {"baton.task.id=t-1", f"baton.handoff.id={h.id}"}
     with received("b", [RULE, Constraint("soft", "A wish", "soft")], carrier=headers) as span, handoff("b", "c"):
         assert trace.get_current_span() is not span
     there = next(s for s in spans.all() if s.name == "invoke_agent b")
@@ -149,6 +150,17 @@ def test_another_process_goes_on_with_the_trace_and_the_task(spans):
     assert there.attributes["baton.task.id"] == second.attributes["baton.task.id"] == "t-1"
     assert there.attributes["baton.received.constraints.ids"] == ("refund-window-30d",)
     assert there.attributes["baton.received.constraints.hash"] == ConstraintSet([RULE]).hash
+
+
+def test_a_task_that_the_handoff_tells_reaches_what_happens_under_it(spans):
+    with handoff("a", "b", task_id="t-2") as h:
+        with received("b"), handoff("b", "c"):
+            pass
+        headers = h.inject()
+    assert [s.attributes["baton.task.id"] for s in spans.all()] == ["t-2"] * 3
+    with received("b", carrier=headers, task_id="t-3"), handoff("b", "c"):
+        pass
+    assert [s.attributes["baton.task.id"] for s in spans.all()[3:]] == ["t-3"] * 2
 
 
 def test_the_receivers_own_span_can_be_marked(spans):
@@ -207,7 +219,7 @@ def test_a_broken_exporter_does_not_reach_the_agent(spans, monkeypatch):
     monkeypatch.setattr(module, "get_tracer", lambda *a: Tracer())
     with handoff("a", "b", payload="x") as h, received("b", [RULE]):
         h.accept()
-        assert h.inject() == {}
+        assert "traceparent" not in h.inject()
     assert spans.all() == []
     assert safe._told
     safe._told.clear()

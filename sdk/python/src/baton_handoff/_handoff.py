@@ -117,6 +117,9 @@ class Handoff:
         self._after: list[Item] | None = None
         self._outcome: str | None = None
         self._ended = False
+        task_id = task_id or current_task(parent)
+        ids = baggage.set_baggage(attr.BATON_HANDOFF_ID, self.id, parent)
+        self._baggage = ids if task_id is None else baggage.set_baggage(attr.BATON_TASK_ID, task_id, ids)
         verb = "delegate" if mode == "return_to_caller" else "transfer"
         tool = tool_name or f"{verb}_to_{slug(to_agent)}"
         attributes: dict[str, AttributeValue | None] = {
@@ -129,7 +132,7 @@ class Handoff:
             gen_ai.TRANSFER_TARGET: to_agent,
             gen_ai.CONVERSATION: conversation_id,
             gen_ai.PREVIOUS_RESPONSE_ID: previous_response_id,
-            attr.BATON_TASK_ID: task_id or current_task(parent),
+            attr.BATON_TASK_ID: task_id,
             attr.BATON_HANDOFF_ID: self.id,
             attr.BATON_HANDOFF_FROM_AGENT: from_agent,
             attr.BATON_HANDOFF_TO_AGENT: to_agent,
@@ -156,8 +159,11 @@ class Handoff:
 
     @property
     def context(self) -> Context:
-        """The OpenTelemetry context in which this handoff is the current span."""
-        return trace.set_span_in_context(self.span)
+        """The OpenTelemetry context of what happens under it: its span is the current one, its ids are in the baggage."""
+        if not self.span.get_span_context().is_valid:
+            # Nothing records; what is under it stays where it was.
+            return self._baggage
+        return trace.set_span_in_context(self.span, self._baggage)
 
     @guarded
     def payload(self, payload: Payload) -> None:
@@ -240,8 +246,8 @@ class Handoff:
         """
         carrier = {} if carrier is None else carrier
         with guard("Handoff.inject"):
-            _TRACE_CONTEXT.inject(carrier, trace.set_span_in_context(self.span))
-            _BAGGAGE.inject(carrier)
+            _TRACE_CONTEXT.inject(carrier, self.context)
+            _BAGGAGE.inject(carrier, self.context)
         return carrier
 
     @property
@@ -339,14 +345,16 @@ def handoff(
         tokenizer=tokenizer,
         tracer=get_tracer(tracer_provider),
     )
-    with trace.use_span(h.span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
-        try:
-            yield h
-        except BaseException as error:
-            h.fail(error)
-            raise
-        finally:
-            h.end()
+    token = context.attach(h.context)
+    try:
+        yield h
+    except BaseException as error:
+        h.fail(error)
+        raise
+    finally:
+        with guard("handoff"):
+            context.detach(token)
+        h.end()
 
 
 @contextmanager
@@ -377,6 +385,9 @@ def received(
     if carrier is not None:
         with guard("received"):
             parent = _BAGGAGE.extract(dict(carrier), _TRACE_CONTEXT.extract(dict(carrier), parent))
+    if task_id is not None:
+        _require("task_id", task_id)
+        parent = baggage.set_baggage(attr.BATON_TASK_ID, task_id, parent)
     span: Span = trace.INVALID_SPAN
     with guard("receiver's span"):
         span = get_tracer(tracer_provider).start_span(
@@ -385,7 +396,7 @@ def received(
             attributes={
                 gen_ai.OPERATION: "invoke_agent",
                 gen_ai.AGENT: agent,
-                **_task(task_id or current_task(parent)),
+                **_task(current_task(parent)),
             },
         )
     if got is not None:
