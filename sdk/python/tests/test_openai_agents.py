@@ -199,10 +199,12 @@ def test_chat_completions(spans, native):
     assert received.attributes["baton.received.constraints.ids"] == ("refund-window-30d",)
 
 
-def test_a_server_managed_conversation_is_marked_and_its_history_is_not_known(spans, native):
-    run(lambda b: contract_handoff(b, input_type=Input), arguments=CONTRACT, context=State([RULE]), previous_response_id="resp_0")
+@pytest.mark.parametrize("how", [{"previous_response_id": "resp_0"}, {"auto_previous_response_id": True}])
+def test_a_server_managed_conversation_is_marked_and_its_history_is_not_known(spans, native, how):
+    run(lambda b: contract_handoff(b, input_type=Input), arguments=CONTRACT, context=State([RULE]), **how)
     span = spans.handoff()
-    assert span.attributes["gen_ai.request.previous_response.id"] == "resp_1"
+    # The receiver goes on from the sender's second response.
+    assert span.attributes["gen_ai.request.previous_response.id"] == "resp_2"
     assert numbers(span) == {}
     assert span.attributes["baton.handoff.contract.fields"] == ("intent", "constraints", "status")
     assert spans.having("baton.received.constraints.ids") == []

@@ -223,6 +223,11 @@ class Handoff:
             self._set(gen_ai.TRANSFER_TARGET, by)
 
     @guarded
+    def continues(self, previous_response_id: str) -> None:
+        """Records that the receiver's call goes on from a response that the server keeps, with what was before it."""
+        self._set(gen_ai.PREVIOUS_RESPONSE_ID, previous_response_id)
+
+    @guarded
     def refuse(self, reason: str = "refused") -> None:
         """Records that the transfer was asked for and not taken."""
         self._outcome = "refused"

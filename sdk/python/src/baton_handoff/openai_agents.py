@@ -334,6 +334,9 @@ class HandoffProcessor(TracingProcessor):
             self._describe(node.span, data, call)
         if transfer is None or transfer.handoff is None:
             return
+        if call.previous_response_id is not None:
+            # The server begins to keep the history with this very call.
+            transfer.handoff.continues(call.previous_response_id)
         if call.input is not None and not call.server_managed:
             transfer.handoff.after(call.input)
             sought = [*(transfer.handoff.constraints or ()), *(transfer.handoff.state or ())]
