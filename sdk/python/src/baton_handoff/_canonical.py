@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 _DEPTH = 128
+_quote = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def canonical(value: object) -> str:
@@ -69,9 +70,11 @@ def _write(value: object, out: list[str], depth: int) -> None:
 
 
 def _string(text: str) -> str:
-    if any("\ud800" <= c <= "\udfff" for c in text):
-        raise ValueError("a lone surrogate is no Unicode text")
-    return json.dumps(text, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("a lone surrogate is no Unicode text") from None
+    return _quote(text)
 
 
 def _number(value: float) -> str:

@@ -173,10 +173,12 @@ class Handoff:
         fields = contract.fields if contract is not None else []
         if not fields and isinstance(payload, (str, Mapping)) and is_present(payload):
             fields = ["narrative"]
-        carried = contract.constraint_set.active if contract is not None else ConstraintSet()
+        rules = contract.constraint_set if contract is not None else ConstraintSet()
+        carried = rules.active
         if self.state is not None and text is not None:
             # Free text carries a rule too, where it names it.
-            carried |= held_in((c for c in self.state if c not in carried and c.id not in carried.ids), [text])
+            ids = set(carried.ids)
+            carried |= held_in([c for c in self.state if c.id not in ids], [text])
         self.constraints = carried
         self._set(attr.BATON_HANDOFF_CONTRACT_FIELDS, fields)
         self._set(attr.BATON_HANDOFF_CONSTRAINTS_IDS, carried.ids)
@@ -185,7 +187,7 @@ class Handoff:
         if contract is not None:
             self._set(attr.BATON_HANDOFF_ARTIFACTS, contract.artifacts or None)
             self._set(attr.BATON_HANDOFF_ATTEMPTED_TOOLS, contract.tools or None)
-            self._set(attr.BATON_HANDOFF_CONSTRAINTS_RETIRED, [c.id for c in contract.constraint_set.retired] or None)
+            self._set(attr.BATON_HANDOFF_CONSTRAINTS_RETIRED, [c.id for c in rules.retired] or None)
         if text is not None:
             if self._content:
                 self._set(attr.BATON_HANDOFF_CONTRACT, json_text({"narrative": text}) if isinstance(payload, str) else text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
@@ -14,6 +15,8 @@ Kind: TypeAlias = Literal["hard", "soft"]
 """`hard`: must hold. `soft`: a preference, which no measure of retention counts."""
 
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+
+_SENTENCE_ID = re.compile("[0-9a-f]{16}")
 
 ConstraintLike: TypeAlias = "Constraint | str | Mapping[str, object]"
 """A constraint, a sentence, or a mapping with `id` and `text`."""
@@ -98,7 +101,7 @@ class Constraint:
     @property
     def is_sentence(self) -> bool:
         """True where the id is only the start of the hash."""
-        return self.hash[:16] == self.id
+        return _SENTENCE_ID.fullmatch(self.id) is not None and self.hash[:16] == self.id
 
     @property
     def is_active(self) -> bool:
@@ -108,8 +111,11 @@ class Constraint:
     @cached_property
     def hash(self) -> str:
         """SHA-256 over the canonical JSON of `{"id","text"}`, of a sentence over `{"text"}`: 64 hex digits."""
-        sentence = digest({"text": self.text or ""})
-        return sentence if sentence[:16] == self.id else digest({"id": self.id, "text": self.text or ""})
+        if _SENTENCE_ID.fullmatch(self.id):
+            sentence = digest({"text": self.text or ""})
+            if sentence[:16] == self.id:
+                return sentence
+        return digest({"id": self.id, "text": self.text or ""})
 
     def to_value(self) -> str | dict[str, object]:
         """The form in which it stands in a contract: one that is read back as the same constraint."""
