@@ -251,6 +251,75 @@ def test_a_state_graph_whose_nodes_jump(spans):
     assert received.attributes["gen_ai.agent.name"] == "b"
 
 
+def test_a_node_of_a_sub_graph_jumps_to_the_graph_above(spans):
+    with ScriptedModel({"a": [Turn("Over to b.")], "b": [DONE]}) as server:
+        model = chat_model(server)
+
+        def inner(state):
+            answer = model.invoke([("system", "You are a."), *state["messages"]])
+            return Command(goto="b", graph=Command.PARENT, update={"messages": [answer], "intent": "go", "status": "x"})
+
+        def second(state):
+            return {"messages": [model.invoke([("system", "You are b."), *state["messages"]])]}
+
+        team = StateGraph(Plain)
+        team.add_node("inner", inner)
+        team.add_edge(START, "inner")
+        graph = StateGraph(Plain)
+        graph.add_node("a", team.compile(), destinations=("b",))
+        graph.add_node("b", second)
+        graph.add_edge(START, "a")
+        traced(graph.compile(name="outer")).invoke(START_STATE)
+    span = spans.handoff()
+    assert (span.attributes["baton.handoff.from_agent"], span.attributes["baton.handoff.to_agent"]) == ("a", "b")
+    assert numbers(span) == {"items_before": 2, "items_after": 2, "filtered_count": 0}
+    assert {s.status.status_code for s in spans.all()} == {StatusCode.UNSET}
+
+
+def test_a_tool_that_jumps_inside_its_own_graph_is_no_handoff(spans):
+    @tool
+    def again(tool_call_id: Annotated[str, InjectedToolCallId]) -> Command:
+        """Thinks again."""
+        return Command(goto="model", update={"messages": [ToolMessage("think again", tool_call_id=tool_call_id)]})
+
+    with ScriptedModel({"a": [Turn(calls=[("again", {})]), DONE, DONE]}) as server:
+        agent = create_agent(chat_model(server), [again], system_prompt="You are a.", name="a")
+        traced(agent).invoke({"messages": [HumanMessage("hello")]})
+    assert spans.handoffs() == []
+
+
+def test_back_and_forth(spans):
+    back = Turn(calls=[("transfer_to_a", {})])
+    there = Turn(calls=[(TRANSFER, {})])
+    with ScriptedModel({"a": [there, there], "b": [back, DONE]}) as server:
+        model = chat_model(server)
+        a = create_agent(model, [create_handoff_tool(agent_name="b")], system_prompt="You are a.", name="a")
+        b = create_agent(model, [create_handoff_tool(agent_name="a")], system_prompt="You are b.", name="b")
+        traced(create_swarm([a, b], default_active_agent="a").compile()).invoke({"messages": [HumanMessage("hello")]})
+    ends = [(s.attributes["baton.handoff.from_agent"], s.attributes["baton.handoff.to_agent"]) for s in spans.handoffs()]
+    assert ends == [("a", "b"), ("b", "a"), ("a", "b")]
+    assert [numbers(s)["items_before"] for s in spans.handoffs()] == [2, 4, 6]
+    assert [numbers(s)["items_after"] for s in spans.handoffs()] == [3, 5, 7]
+
+
+def test_runs_side_by_side_do_not_mix(spans):
+    runs = 8
+    with ScriptedModel({"a": [Turn(calls=[(TRANSFER, {})])] * runs, "b": [DONE] * runs}) as server:
+        model = chat_model(server)
+        a = create_agent(model, [create_handoff_tool(agent_name="b")], system_prompt="You are a.", name="a")
+        b = create_agent(model, [], system_prompt="You are b.", name="b")
+        graph = traced(create_swarm([a, b], default_active_agent="a", state_schema=State).compile())
+        start = [
+            {"messages": [HumanMessage(f"run {i}")], "hard_constraints": [Constraint(f"rule-{i}", f"Rule {i}")]}
+            for i in range(runs)
+        ]
+        graph.batch(start)
+    found = {s.attributes["baton.handoff.state.constraints.ids"] for s in spans.handoffs()}
+    assert found == {(f"rule-{i}",) for i in range(runs)}
+    assert len({s.context.trace_id for s in spans.handoffs()}) == runs
+    assert all(numbers(s) == {"items_before": 2, "items_after": 3, "filtered_count": 0} for s in spans.handoffs())
+
+
 def test_a_state_that_is_an_object(spans):
     @dataclasses.dataclass
     class Typed:

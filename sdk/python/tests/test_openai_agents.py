@@ -310,6 +310,39 @@ def test_a_receiver_that_hands_on(spans, native):
     assert [s.attributes["gen_ai.agent.name"] for s in spans.having("baton.received.constraints.ids")] == ["b", "c"]
 
 
+def test_runs_side_by_side_do_not_mix(spans, native):
+    runs = 8
+
+    async def gather(server):
+        model = OpenAIResponsesModel("m", AsyncOpenAI(base_url=server.base_url, api_key="none"))
+        b = Agent(name="b", instructions="You are b.", model=model)
+        a = Agent(name="a", instructions="You are a.", model=model, handoffs=[contract_handoff(b, input_type=None)])
+        states = [State([Constraint(f"rule-{i}", f"Rule {i}")]) for i in range(runs)]
+        await asyncio.gather(*(Runner.run(a, f"run {i}", context=s) for i, s in enumerate(states)))
+
+    with ScriptedModel({"a": [Turn(calls=[(TRANSFER, {})])] * runs, "b": [DONE] * runs}) as server:
+        asyncio.run(gather(server))
+    found = {s.attributes["baton.handoff.state.constraints.ids"] for s in spans.handoffs()}
+    assert found == {(f"rule-{i}",) for i in range(runs)}
+    assert len({s.context.trace_id for s in spans.handoffs()}) == runs
+    assert all(numbers(s) == {"items_before": 2, "items_after": 3, "filtered_count": 0} for s in spans.handoffs())
+    assert native._runs == {}
+
+
+def test_back_and_forth(spans, native):
+    def make(b):
+        b.handoffs = [first := Agent(name="a", instructions="You are a.", model=b.model)]
+        first.handoffs = [contract_handoff(b, input_type=None)]
+        return first.handoffs[0]
+
+    there, back = Turn(calls=[(TRANSFER, {})]), Turn(calls=[("transfer_to_a", {})])
+    run(make, turns={"a": [LOOK, there, there], "b": [back, DONE]})
+    ends = [(s.attributes["baton.handoff.from_agent"], s.attributes["baton.handoff.to_agent"]) for s in spans.handoffs()]
+    assert ends == [("a", "b"), ("b", "a"), ("a", "b")]
+    assert [numbers(s)["items_before"] for s in spans.handoffs()] == [5, 7, 9]
+    assert [numbers(s)["items_after"] for s in spans.handoffs()] == [6, 8, 10]
+
+
 def test_two_calls_of_instrument_record_once(spans, native):
     instrument()
     run(handoff)

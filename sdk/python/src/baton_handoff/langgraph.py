@@ -60,6 +60,7 @@ class _Transfer:
     """A transfer until the receiver has read its history. Its span is made at once, or when the target turns out to be an agent."""
 
     names: set[str]
+    sender: str | None
     make: Callable[[], Handoff]
     handoff: Handoff | None = None
 
@@ -83,6 +84,8 @@ class _Run:
     tool: str | None = None
     tool_inputs: Mapping[str, object] | None = None
     tool_call_id: str | None = None
+    # By its metadata it is a transfer tool.
+    transfers: bool = False
     # Of the root.
     waiting: list[_Transfer] = field(default_factory=list)
     below: list[UUID] = field(default_factory=list)
@@ -192,7 +195,13 @@ class HandoffCallback(BaseCallbackHandler):
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """It failed, was interrupted, or jumps out with a command."""
         with guard("HandoffCallback.on_chain_error"), self._lock:
-            self._end(self._runs.get(run_id), error)
+            run = self._runs.get(run_id)
+            if run is not None and run.node is not None:
+                for command in getattr(error, "args", ()):
+                    # A jump to the graph above; it passes every run up to there, and a tool may have told it.
+                    if isinstance(command, Command) and not self._awaited(run, command):
+                        self._jumped(run, command)
+            self._end(run, error)
 
     def on_chat_model_start(
         self,
@@ -253,12 +262,13 @@ class HandoffCallback(BaseCallbackHandler):
             run.tool = str((serialized or {}).get("name") or kwargs.get("name") or "tool")
             run.tool_inputs = inputs
             run.tool_call_id = kwargs.get("tool_call_id")
+            run.transfers = _DESTINATION in (metadata or {})
             routing = self._delegations.get(run.tool)
             target = (inputs or {}).get(routing) if routing is not None else None
             if isinstance(target, str) and target.strip():
                 given = {k: v for k, v in (inputs or {}).items() if k != routing}
                 run.delegation = self._handoff(run, target, given, "return_to_caller")
-            elif _DESTINATION not in (metadata or {}) and run.root.writes_all:
+            elif not run.transfers and run.root.writes_all:
                 said: dict[str, AttributeValue] = {gen_ai.OPERATION: "execute_tool", gen_ai.TOOL: run.tool}
                 if run.tool_call_id:
                     said[gen_ai.TOOL_CALL_ID] = run.tool_call_id
@@ -275,8 +285,11 @@ class HandoffCallback(BaseCallbackHandler):
             targets = _targets(output) if isinstance(output, Command) else []
             if run.delegation is not None:
                 run.delegation.end()
-            elif targets:
+            elif targets and (run.transfers or output.graph == Command.PARENT):
                 self._transferred(run, output, targets)
+            elif targets:
+                # A jump inside the agent's own graph, as far as can be seen from here.
+                self._jumped(run, output)
             elif run.span is not None and allowed(self._capture_content):
                 text = json_text(getattr(output, "content", output))
                 if text is not None:
@@ -376,6 +389,9 @@ class HandoffCallback(BaseCallbackHandler):
         for transfer in root.waiting:
             if transfer.names & names:
                 root.waiting.remove(transfer)
+                if transfer.handoff is None and transfer.sender == call.agent:
+                    # An agent that jumps inside its own graph hands nothing over.
+                    return
                 transfer.handoff = transfer.handoff or transfer.make()
                 self._took(call, transfer.handoff)
                 transfer.handoff.end()
@@ -411,7 +427,12 @@ class HandoffCallback(BaseCallbackHandler):
                 payload = {**inputs, **changed} if Contract.from_payload(changed) is not None else inputs
             back = str(run.tool).startswith("transfer_back_to")
             h = self._handoff(run, target, payload, "hand_back" if back else "pass_control")
-            run.root.waiting.append(_Transfer({slug(target)}, lambda h=h: h, h))  # type: ignore[misc]
+            run.root.waiting.append(_Transfer({slug(target)}, run.agent, lambda h=h: h, h))  # type: ignore[misc]
+
+    def _awaited(self, run: _Run, command: Command[Any]) -> bool:
+        """Whether a receiver of a command is waited for already."""
+        names = {slug(target) for target, _ in _targets(command)}
+        return any(transfer.names & names for transfer in run.root.waiting)
 
     def _jumped(self, run: _Run, command: Command[Any]) -> None:
         """A node returned a command: a transfer, if what it jumps to calls a model."""
@@ -439,7 +460,7 @@ class HandoffCallback(BaseCallbackHandler):
                     h.before([*call.input, *call.output])
                 return h
 
-            run.root.waiting.append(_Transfer({slug(target)}, make))
+            run.root.waiting.append(_Transfer({slug(target)}, run.agent, make))
 
     def _handoff(self, run: _Run, target: str, payload: Payload, mode: Mode) -> Handoff:
         """Makes the span of a transfer that a tool makes."""
