@@ -88,10 +88,12 @@ def test_what_is_not_known_is_not_set(spans):
     }
 
 
-def test_an_empty_payload_and_an_empty_state_are_known(spans):
-    with handoff("a", "b", state=[], payload=""):
+@pytest.mark.parametrize("payload", ["", {}, {"note": ""}])
+def test_an_empty_payload_and_an_empty_state_are_known(spans, payload):
+    with handoff("a", "b", state=[], payload=payload):
         pass
     a = spans.handoff().attributes
+    assert a["baton.handoff.payload.tokens"] == 0
     assert a["baton.handoff.contract.fields"] == a["baton.handoff.constraints.ids"] == ()
     assert a["baton.handoff.state.constraints.ids"] == ()
 

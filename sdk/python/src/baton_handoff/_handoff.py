@@ -191,7 +191,9 @@ class Handoff:
         if text is not None:
             if self._content:
                 self._set(attr.BATON_HANDOFF_CONTRACT, json_text({"narrative": text}) if isinstance(payload, str) else text)
-            self._set(attr.BATON_HANDOFF_PAYLOAD_TOKENS, self._counted(text_tokens(text, self._tokenizer)))
+            # Nothing put in is no token, whatever the tokenizer makes of an empty object.
+            empty = contract is None and not is_present(payload)
+            self._set(attr.BATON_HANDOFF_PAYLOAD_TOKENS, 0 if empty else self._counted(text_tokens(text, self._tokenizer)))
 
     @guarded
     def before(self, messages: object) -> None:
