@@ -208,6 +208,8 @@ def test_a_fan_out_reaches_each_receiver(spans):
     found = {(s.attributes["baton.handoff.to_agent"], s.attributes["baton.handoff.outcome"]) for s in spans.handoffs()}
     assert found == {("b", "accepted"), ("c", "accepted")}
     assert all(numbers(s) == {"items_before": 2, "items_after": 1, "filtered_count": 2} for s in spans.handoffs())
+    # The call is told by its handoffs alone.
+    assert all("baton.handoff.id" in s.attributes for s in spans.all() if s.name == "execute_tool split")
 
 
 class Plain(MessagesState):

@@ -188,7 +188,7 @@ class HandoffCallback(BaseCallbackHandler):
             run = self._runs.get(run_id)
             if run is not None:
                 for command in outputs if isinstance(outputs, list) else [outputs]:
-                    if isinstance(command, Command) and command.graph is None and run.node is not None:
+                    if isinstance(command, Command) and command.graph is None:
                         self._jumped(run, command)
                 self._end(run)
 
@@ -196,10 +196,10 @@ class HandoffCallback(BaseCallbackHandler):
         """It failed, was interrupted, or jumps out with a command."""
         with guard("HandoffCallback.on_chain_error"), self._lock:
             run = self._runs.get(run_id)
-            if run is not None and run.node is not None:
+            if run is not None:
                 for command in getattr(error, "args", ()):
-                    # A jump to the graph above; it passes every run up to there, and a tool may have told it.
-                    if isinstance(command, Command) and not self._awaited(run, command):
+                    # A jump to the graph above; it passes every run up to there.
+                    if isinstance(command, Command):
                         self._jumped(run, command)
             self._end(run, error)
 
@@ -287,6 +287,8 @@ class HandoffCallback(BaseCallbackHandler):
                 run.delegation.end()
             elif targets and (run.transfers or output.graph == Command.PARENT):
                 self._transferred(run, output, targets)
+                # It is the transfer and no tool of its own: a span that never ends is never exported.
+                run.span = None
             elif targets:
                 # A jump inside the agent's own graph, as far as can be seen from here.
                 self._jumped(run, output)
@@ -435,9 +437,11 @@ class HandoffCallback(BaseCallbackHandler):
         return any(transfer.names & names for transfer in run.root.waiting)
 
     def _jumped(self, run: _Run, command: Command[Any]) -> None:
-        """A node returned a command: a transfer, if what it jumps to calls a model."""
+        """A node returned a command: a transfer, if what it jumps to calls a model. A tool inside it may have told it already."""
+        if run.node is None or self._awaited(run, command):
+            return
         for target, sent in _targets(command):
-            if target == run.node or run.node is None:
+            if target == run.node:
                 continue
             update = sent if sent is not None else command.update
             told = update if isinstance(update, Mapping) else dict(update) if isinstance(update, (list, tuple)) else {}
