@@ -185,7 +185,7 @@ fn from_spans<'a>(
         let end = g.end(i);
         let explicit = said.filter(|h| h.signal == Signal::Explicit);
         for target in targets {
-            if merge(out, infs, i, run, target.as_ref(), time, end, explicit, n, weak) {
+            if merge(out, infs, calls, i, run, target.as_ref(), time, end, explicit, n, weak) {
                 continue;
             }
             // An agent that jumps inside its own graph, or to the agent it is, transfers nothing.
@@ -237,6 +237,7 @@ fn before_node(g: &Graph<'_>, runs: &Runs<'_>, i: usize) -> Option<usize> {
 fn merge<'a>(
     out: &mut [Intent<'a>],
     infs: &[Inference<'a>],
+    calls: &[Call<'a>],
     i: usize,
     run: Option<usize>,
     target: Option<&(String, String)>,
@@ -260,15 +261,27 @@ fn merge<'a>(
         };
         same_run && same_turn && same_target && (x.time <= end.saturating_add(1_000_000_000))
     };
-    // A named target first; of several calls of a turn the one that is not spoken for yet.
+    let same_call = |x: &Intent<'a>| {
+        node.s.call_id().is_some_and(|id| x.call.is_some_and(|c| calls[c].call_id == Some(id)))
+    };
+    // The call that the span names first, then a named target; of several calls of a turn the one that is not spoken for yet.
     let pick = out.iter().enumerate().filter(|(_, x)| fits(x)).max_by_key(|(_, x)| {
-        (x.target.is_some() && target.is_some(), x.explicit.is_none(), x.time <= end, x.time)
+        (same_call(x), x.target.is_some() && target.is_some(), x.explicit.is_none(), x.time <= end, x.time)
     });
     let Some(k) = pick.map(|(k, _)| k) else { return false };
     let x = &mut out[k];
     x.nodes.push(i);
     if explicit.is_some() {
-        x.explicit = x.explicit.or(explicit);
+        // The one that says more counts, whichever came first: another instrumentation's handoff span has names only.
+        let says_more = |h: HandoffRef<'_>| {
+            h.fields().is_some()
+                || h.items_before().is_some()
+                || h.items_after().is_some()
+                || !h.state_constraint_ids().is_empty()
+        };
+        if !x.explicit.is_some_and(says_more) && (x.explicit.is_none() || explicit.is_some_and(says_more)) {
+            x.explicit = explicit;
+        }
         x.sure = true;
         x.mode = x.mode.or(explicit.and_then(|h| h.mode()));
         x.from_name = x.from_name.or(explicit.and_then(|h| h.from()));

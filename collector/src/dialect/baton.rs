@@ -65,7 +65,9 @@ pub(super) fn overlay(reader: &Reader, raw: &Raw<'_>, span: &mut Span) {
             );
         }
         span.handoff = Some(h);
-        if matches!(span.role, Role::Other | Role::Step) {
+        // It is the transfer and no call of a tool, whatever it is to other readers: where another instrumentation writes the
+        // tool's own span, that one is the call, and this one speaks of it.
+        if matches!(span.role, Role::Other | Role::Step | Role::Tool) {
             span.role = Role::Handoff;
         }
     } else if a.has(attr::BATON_RECEIVED_CONSTRAINTS_IDS) || a.has(attr::BATON_RECEIVED_CONSTRAINTS_HASH) {
