@@ -27,7 +27,7 @@ pub(super) fn weight(kind: Kind, form: Form, bytes: &[u8]) -> usize {
         }
         (_, Form::Protobuf) => {
             let mut largest = 0;
-            let records = resources(bytes, &mut largest);
+            let records = resources(kind, bytes, &mut largest);
             // One record is read after the other.
             records.saturating_add(largest)
         }
@@ -106,28 +106,55 @@ fn weigh(parts: &[(usize, usize)]) -> usize {
 }
 
 /// `Resource*` (field 1 of the request) holds `Scope*` (field 2), which holds records (field 2): the same numbers for spans
-/// and log records. Tells what reading the largest record takes.
-fn resources(bytes: &[u8], largest: &mut usize) -> usize {
+/// and log records. Tells what reading the largest record takes. Only what decoding goes into is gone into: the rest is skipped
+/// there, or is text.
+fn resources(kind: Kind, bytes: &[u8], largest: &mut usize) -> usize {
     sum(bytes, FIELD, |_, resource| {
         sum(resource, FIELD, |n, scope| match n {
-            2 => sum(scope, RECORD, |_, record| {
-                let text = Text::of(record, false);
-                *largest = text.read().max(*largest);
-                message(record, FIELD, 0).saturating_add(text.kept())
+            2 => sum(scope, RECORD, |n, part| match n {
+                2 => {
+                    let text = Text::of(part, false);
+                    *largest = text.read().max(*largest);
+                    record(kind, part).saturating_add(text.kept())
+                }
+                // The scope, with attributes as its field 3.
+                _ => attributes(part, 3).saturating_add(weigh(&[(part.len(), 4)])),
             }),
-            _ => message(scope, FIELD, 0).saturating_add(weigh(&[(scope.len(), 4)])),
+            // The resource, with attributes as its field 1 and references to entities.
+            _ => sum(scope, FIELD, |_, part| key_value(part, 0)).saturating_add(weigh(&[(scope.len(), 4)])),
         })
     })
 }
 
-/// A message whose fields are not known. What is no message at all is text, which may look like one: the estimate is then too
-/// high, and no harm is done.
-fn message(bytes: &[u8], each: usize, depth: usize) -> usize {
+fn record(kind: Kind, bytes: &[u8]) -> usize {
+    sum(bytes, FIELD, |n, part| match (kind, n) {
+        (Kind::Traces, 9) | (Kind::Logs, 6) => key_value(part, 0),
+        (Kind::Logs, 5) => any_value(part, 0),
+        // Events and links.
+        (Kind::Traces, 11) => attributes(part, 3),
+        (Kind::Traces, 13) => attributes(part, 4),
+        _ => 0,
+    })
+}
+
+/// A message whose only deep part are attributes, in the given field.
+fn attributes(bytes: &[u8], field: u64) -> usize {
+    sum(bytes, FIELD, |n, part| if n == field { key_value(part, 0) } else { 0 })
+}
+
+fn key_value(bytes: &[u8], depth: usize) -> usize {
+    sum(bytes, FIELD, |n, part| if n == 2 { any_value(part, depth) } else { 0 })
+}
+
+fn any_value(bytes: &[u8], depth: usize) -> usize {
     if depth > DEPTH {
         return 0;
     }
-    // The list in a value is its field 5.
-    sum(bytes, each, |n, part| message(part, if n == 5 { ITEM } else { FIELD }, depth + 1))
+    sum(bytes, FIELD, |n, part| match n {
+        5 => sum(part, ITEM, |_, value| any_value(value, depth + 1)),
+        6 => sum(part, FIELD, |_, pair| key_value(pair, depth + 1)),
+        _ => 0,
+    })
 }
 
 /// So much for each field, and what is in it.
