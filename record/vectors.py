@@ -1,4 +1,4 @@
-"""Writes vectors.json: python3 record/vectors.py
+"""Writes vectors.json, or another file: python3 record/vectors.py [FILE]
 
 An implementation of its own of what record/README.md says of hashes, so that agreement means something. Python 3.10, no packages.
 Each expected value is computed here from the definition; the Rust crate and the Python package only check them.
@@ -7,6 +7,7 @@ Each expected value is computed here from the definition; the Rust crate and the
 import hashlib
 import json
 import os
+import sys
 import unicodedata
 from decimal import Decimal
 
@@ -331,7 +332,8 @@ def main() -> None:
         "arguments": args,
     }
     # Escaped, so that no tool on the way normalises a text.
-    with open(os.path.join(HERE, "vectors.json"), "w", encoding="ascii") as f:
+    path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "vectors.json")
+    with open(path, "w", encoding="ascii") as f:
         json.dump(vectors, f, indent=1)
         f.write("\n")
 

@@ -10,10 +10,10 @@ use super::{run, stderr, stdout};
 
 #[allow(dead_code)]
 #[path = "../collector/examples/debugger.rs"]
-mod debugger;
+pub(super) mod debugger;
 #[allow(dead_code)]
 #[path = "../collector/examples/refund.rs"]
-mod refund;
+pub(super) mod refund;
 
 /// Runs one version into a store, and holds the report of the store against what happened in it.
 fn check(example: impl FnOnce(&Path) -> Result<(), Box<dyn Error>>, want: &Value) {
@@ -30,7 +30,7 @@ fn check(example: impl FnOnce(&Path) -> Result<(), Box<dyn Error>>, want: &Value
 #[test]
 fn a_refund_without_a_contract_loses_rules_repeats_calls_and_leaks() {
     check(
-        |store| refund::run(store, refund::Version::Weak),
+        |store| refund::run(refund::To { store, otlp: None }, refund::Version::Weak),
         &json!({
             "tasks": [{"task_id": "refund-weak", "completed": true, "rework_free": false}],
             "handoffs": [{
@@ -52,7 +52,7 @@ fn a_refund_without_a_contract_loses_rules_repeats_calls_and_leaks() {
 #[test]
 fn a_refund_with_a_contract_keeps_its_rules_and_repeats_nothing() {
     check(
-        |store| refund::run(store, refund::Version::Good),
+        |store| refund::run(refund::To { store, otlp: None }, refund::Version::Good),
         &json!({
             "tasks": [{"task_id": "refund-good", "completed": true, "rework_free": true}],
             "handoffs": [{
@@ -70,7 +70,7 @@ fn a_refund_with_a_contract_keeps_its_rules_and_repeats_nothing() {
 #[test]
 fn a_debugger_without_a_bounded_objective_runs_what_was_run_and_tries_what_failed() {
     check(
-        |store| debugger::run(store, debugger::Version::Weak),
+        |store| debugger::run(debugger::To { store, otlp: None }, debugger::Version::Weak),
         &json!({
             "tasks": [{"task_id": "repair-weak", "completed": true, "rework_free": false}],
             "handoffs": [{
@@ -86,7 +86,7 @@ fn a_debugger_without_a_bounded_objective_runs_what_was_run_and_tries_what_faile
 #[test]
 fn a_debugger_with_a_bounded_objective_begins_with_the_repair() {
     check(
-        |store| debugger::run(store, debugger::Version::Good),
+        |store| debugger::run(debugger::To { store, otlp: None }, debugger::Version::Good),
         &json!({
             "tasks": [{"task_id": "repair-good", "completed": true, "rework_free": true}],
             "handoffs": [{

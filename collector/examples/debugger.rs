@@ -10,10 +10,9 @@
 //! what was tried, and when to stop.
 
 use std::collections::VecDeque;
-use std::path::Path;
 
 use baton_collector::handoff::history::History;
-use baton_collector::handoff::{Handoff, Mode, received};
+use baton_collector::handoff::{Handoff, Mode, held_in, received};
 use baton_record::constraint::{Constraint, ConstraintSet};
 use baton_record::contract::Contract;
 use opentelemetry::Context;
@@ -22,8 +21,8 @@ use serde_json::{Value, json};
 
 mod support;
 
-pub(crate) use support::Version;
 use support::{Agent, Outcome, Tracing, Turn, calls, says};
+pub(crate) use support::{To, Version};
 
 const PLANNER: &str = "You plan work on a code base and delegate it.";
 const DEBUGGER: &str = "You find out why tests fail and repair the code.";
@@ -87,9 +86,9 @@ fn debugger(version: Version) -> VecDeque<Turn> {
     }
 }
 
-/// Runs one version and writes its spans to a store.
-pub(crate) fn run(store: &Path, version: Version) -> Outcome {
-    let tracing = Tracing::start(store, "code-desk")?;
+/// Runs one version.
+pub(crate) fn run(to: To<'_>, version: Version) -> Outcome {
+    let tracing = Tracing::start(to, "code-desk")?;
     let tracer = tracing.tracer();
     let session = Context::new().with_span(tracer.start("repair"));
     let (rules, contract) = (rules(), contract());
@@ -131,8 +130,7 @@ pub(crate) fn run(store: &Path, version: Version) -> Outcome {
     };
     let handoff = handoff.content(true).start_with_context(&tracer, planner.context());
 
-    let got = if version == Version::Good { contract.constraint_set() } else { ConstraintSet::new() };
-    let received = received(handoff.context(), &got);
+    let received = received(handoff.context(), &held_in(&rules, &after));
     let mut agent = Agent::start(&tracer, handoff.context(), "Debugger", DEBUGGER, after, received);
     let answer = agent.run(&mut debugger(version), tools)?;
     drop(agent);

@@ -11,12 +11,11 @@
 //! filtered. The **good** version hands over a contract, and no word of Triage's.
 
 use std::collections::VecDeque;
-use std::path::Path;
 
 use baton_collector::handoff::filter::Filter;
 use baton_collector::handoff::history::History;
 use baton_collector::handoff::leaks::leaks;
-use baton_collector::handoff::{Handoff, received};
+use baton_collector::handoff::{Handoff, held_in, received};
 use baton_collector::messages::{Message, Part};
 use baton_record::constraint::{Constraint, ConstraintSet};
 use baton_record::contract::Contract;
@@ -27,8 +26,8 @@ use serde_json::{Value, json};
 
 mod support;
 
-pub(crate) use support::Version;
 use support::{Agent, Outcome, Tracing, Turn, calls, says};
+pub(crate) use support::{To, Version};
 
 const TRIAGE: &str =
     "You are the first line of support. Find out what is wanted and hand over to who can do it.";
@@ -105,9 +104,9 @@ fn refunds(version: Version) -> VecDeque<Turn> {
     }
 }
 
-/// Runs one version and writes its spans to a store.
-pub(crate) fn run(store: &Path, version: Version) -> Outcome {
-    let tracing = Tracing::start(store, "support-desk")?;
+/// Runs one version.
+pub(crate) fn run(to: To<'_>, version: Version) -> Outcome {
+    let tracing = Tracing::start(to, "support-desk")?;
     let tracer = tracing.tracer();
     let session = Context::new().with_span(tracer.start("support session"));
     let (rules, contract) = (rules(), contract());
@@ -152,8 +151,7 @@ pub(crate) fn run(store: &Path, version: Version) -> Outcome {
     drop(agent);
 
     // Control is passed: Triage is done, and the specialist runs beside it.
-    let got = if version == Version::Good { contract.constraint_set() } else { ConstraintSet::new() };
-    let received = received(handoff.context(), &got);
+    let received = received(handoff.context(), &held_in(&rules, &after));
     let mut agent = Agent::start(&tracer, &session, "Refunds Specialist", REFUNDS, after, received);
     handoff.accepted();
     agent.run(&mut refunds(version), tools)?;

@@ -46,7 +46,7 @@ fn seen(example: impl FnOnce(&Path) -> Result<(), Box<dyn Error>>) -> Seen {
     };
     let (h, r) = (told(Signal::Explicit), told(Signal::Received));
     let names = |n: baton_record::schema::Names<'_>| n.iter().map(str::to_owned).collect::<Vec<_>>();
-    let fields = h.fields().unwrap_or_default();
+    let fields = h.fields().unwrap();
     let required = REQUIRED.iter().filter(|f| fields & f.bit() != 0).count() as u32;
     let tools = spans.iter().filter(|s| s.role == Role::Tool && s.handoff().is_none()).count();
     (
@@ -67,17 +67,17 @@ fn texts(of: &[&str]) -> Vec<String> {
 #[test]
 fn the_refund_is_handed_over_weakly_and_well() {
     let rules = texts(&["refund-window-30d", "mask-iban"]);
-    let weak = seen(|s| refund::run(s, refund::Version::Weak));
+    let weak = seen(|s| refund::run(refund::To { store: s, otlp: None }, refund::Version::Weak));
     assert_eq!(weak, (0, vec![], rules.clone(), Some(9), Some(3), vec![], 7));
-    let good = seen(|s| refund::run(s, refund::Version::Good));
+    let good = seen(|s| refund::run(refund::To { store: s, otlp: None }, refund::Version::Good));
     assert_eq!(good, (6, rules.clone(), rules.clone(), Some(8), Some(2), rules, 4));
 }
 
 #[test]
 fn the_failing_test_is_handed_over_weakly_and_well() {
     let rules = texts(&["keep-public-api", "no-new-dependencies"]);
-    let weak = seen(|s| debugger::run(s, debugger::Version::Weak));
+    let weak = seen(|s| debugger::run(debugger::To { store: s, otlp: None }, debugger::Version::Weak));
     assert_eq!(weak, (0, vec![], rules.clone(), Some(8), Some(1), vec![], 8));
-    let good = seen(|s| debugger::run(s, debugger::Version::Good));
+    let good = seen(|s| debugger::run(debugger::To { store: s, otlp: None }, debugger::Version::Good));
     assert_eq!(good, (6, rules.clone(), rules.clone(), Some(8), Some(1), rules, 5));
 }

@@ -151,6 +151,25 @@ fn numbers_of_the_application_go_before_measured_ones_and_nothing_is_made_up() {
 }
 
 #[test]
+fn a_text_that_says_a_rule_of_the_state_carries_it_with_and_without_content() {
+    let state = state();
+    let text = Value::String("Refund 4711, but refund only within 30 days of capture.".into());
+    for content in [true, false] {
+        let columns = rows(|tracer| {
+            let h = Handoff::new("Triage", "Refunds").state(&state).payload(&text).content(content);
+            h.start(tracer).accepted();
+        });
+        let span = columns[0].span(0);
+        let h = span.handoff().unwrap();
+        assert_eq!(h.constraint_ids().iter().collect::<Vec<_>>(), ["refund-window-30d"]);
+        assert_eq!(field_names(h.fields().unwrap()).collect::<Vec<_>>(), ["narrative"]);
+        let payloads = span.payloads();
+        let p = payloads.iter().find(|p| p.source == Source::Contract).unwrap();
+        assert!(p.narrative && !p.structured && !p.empty && p.fields() & 0x3f == 0);
+    }
+}
+
+#[test]
 fn a_text_and_the_arguments_of_a_tool_are_payloads_too() {
     let text = Value::String("Please refund order 4711.".into());
     let arguments =

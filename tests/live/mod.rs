@@ -2,6 +2,7 @@
 
 mod answers;
 mod durability;
+mod examples;
 mod exporters;
 mod objects;
 mod security;

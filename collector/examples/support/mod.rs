@@ -12,6 +12,7 @@ use baton_record::names::transfer_name;
 use baton_record::span::Speaker;
 use opentelemetry::trace::{Span, SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
 use opentelemetry::{Context, KeyValue};
+use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use serde_json::{Value, json};
@@ -27,8 +28,17 @@ pub(crate) enum Version {
 
 /// How an example ends.
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
-/// An example, given a store.
-type Example = fn(&Path, Version) -> Outcome;
+/// An example.
+type Example = fn(To<'_>, Version) -> Outcome;
+
+/// Where the spans of an example go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct To<'a> {
+    /// A store's folder, by our own processor.
+    pub(crate) store: &'a Path,
+    /// A collector beside it, by the standard exporter: OTLP over gRPC.
+    pub(crate) otlp: Option<&'a str>,
+}
 
 /// Reads `weak|good [STORE]` from the command line and runs an example with them. Spans go to the store folder (default
 /// `baton-data`), and also to an OTLP endpoint where `OTEL_EXPORTER_OTLP_ENDPOINT` names one.
@@ -40,10 +50,11 @@ pub(crate) fn main(run: Example) -> Outcome {
         _ => return Err("usage: weak|good [STORE]".into()),
     };
     let store = args.next().unwrap_or_else(|| "baton-data".to_owned());
-    run(Path::new(&store), version)
+    let otlp = std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
+    run(To { store: Path::new(&store), otlp: otlp.as_deref() }, version)
 }
 
-/// Where spans go.
+/// The set-up of OpenTelemetry.
 pub(crate) struct Tracing {
     provider: SdkTracerProvider,
     processor: HandoffProcessor,
@@ -53,16 +64,17 @@ pub(crate) struct Tracing {
 
 impl Tracing {
     /// The whole set-up: our processor, and the standard exporter beside it where one is asked for.
-    pub(crate) fn start(store: &Path, service: &'static str) -> Result<Self, Box<dyn Error>> {
-        let processor = HandoffProcessor::builder(store).build()?;
+    pub(crate) fn start(to: To<'_>, service: &'static str) -> Result<Self, Box<dyn Error>> {
+        let processor = HandoffProcessor::builder(to.store).build()?;
         let mut provider = SdkTracerProvider::builder()
             .with_resource(Resource::builder().with_service_name(service).build())
             .with_span_processor(processor.clone());
         let mut runtime = None;
-        if std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
+        if let Some(endpoint) = to.otlp {
             let own = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
             let inside = own.enter();
-            let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic().build()?;
+            let exporter =
+                opentelemetry_otlp::SpanExporter::builder().with_tonic().with_endpoint(endpoint).build()?;
             provider = provider.with_batch_exporter(exporter);
             drop(inside);
             runtime = Some(own);

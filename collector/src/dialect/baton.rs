@@ -114,7 +114,7 @@ fn without_content(raw: &Raw<'_>, span: &Span) -> PayloadRow {
         call_id: span.call_id.clone(),
         complete: true,
         empty: fields == 0 && tokens == Some(0),
-        structured: fields != 0,
+        structured: fields & !Field::Narrative.bit() != 0,
         narrative: fields & Field::Narrative.bit() != 0,
         fields,
         constraints,

@@ -128,7 +128,10 @@ impl Filter {
                     .messages
                     .iter()
                     .enumerate()
-                    .filter(|(_, m)| m.speaker == Speaker::User)
+                    // Some providers send results of tools as the user's messages; those begin no turn.
+                    .filter(|(_, m)| {
+                        m.speaker == Speaker::User && m.parts.iter().any(|p| matches!(p, Part::Text(_)))
+                    })
                     .map(|(i, _)| i)
                     .collect();
                 // With fewer turns than that, all stay.
@@ -388,6 +391,19 @@ mod tests {
         let none = history().filtered(&[Filter::LastTurns(0)]);
         assert_eq!(texts(&none.history), ["You triage."]);
         assert_eq!(none.removed.len(), history().item_count());
+    }
+
+    #[test]
+    fn results_that_come_as_messages_of_the_user_begin_no_turn() {
+        let h = History::from_value(&json!([
+            {"role": "user", "content": "Hello"},
+            {"role": "assistant", "content": "Hi"},
+            {"role": "user", "content": "Refund 4711, please"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "lookup_order", "input": {"id": "4711"}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "paid"}]},
+        ]));
+        let f = h.filtered(&[Filter::LastTurns(1)]);
+        assert_eq!(texts(&f.history), ["Refund 4711, please", r#"{"id":"4711"}"#, "paid"]);
     }
 
     #[test]

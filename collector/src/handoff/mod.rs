@@ -52,6 +52,7 @@
 //! Nothing here fails or panics because of what it is told: what cannot be measured is left out.
 
 pub mod filter;
+mod held;
 pub mod history;
 pub mod leaks;
 
@@ -61,7 +62,7 @@ use baton_record::attr;
 use baton_record::canonical;
 use baton_record::config::Tokenizer;
 use baton_record::constraint::{Constraint, ConstraintSet};
-use baton_record::contract::{self, Aliases, Contract};
+use baton_record::contract::{self, Aliases, Contract, Field};
 use baton_record::names::slug;
 use opentelemetry::baggage::{BaggageExt, BaggageMetadata, KeyValueMetadata};
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
@@ -71,6 +72,7 @@ use opentelemetry_sdk::propagation::{BaggagePropagator, TraceContextPropagator};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use serde_json::{Value, json};
 
+pub use self::held::held_in;
 use self::history::{History, HistoryCounts, tokens_of};
 
 /// Whether the sender waits.
@@ -155,7 +157,8 @@ impl Outcome {
     }
 }
 
-/// A handoff that is about to happen. Only sender and receiver are needed; whatever else is known is told.
+/// A handoff that is about to happen. Only sender and receiver are needed; whatever else is known is told. One value is one
+/// transfer: a copy has the same id.
 #[derive(Debug, Clone)]
 pub struct Handoff<'a> {
     from: Cow<'a, str>,
@@ -334,6 +337,13 @@ impl<'a> Handoff<'a> {
     /// handoff.inject(&span.context(), &mut headers);
     /// ```
     pub fn attributes(&self) -> Vec<KeyValue> {
+        let mut a = self.names();
+        self.measure(&mut a);
+        a.0
+    }
+
+    /// What a sampler may want to know: who, to whom, how.
+    fn names(&self) -> Attributes {
         let mut a = Attributes(Vec::with_capacity(32));
         a.text(attr::GEN_AI_OPERATION_NAME, "execute_tool");
         a.text(attr::GEN_AI_TOOL_NAME, self.tool_name());
@@ -350,12 +360,17 @@ impl<'a> Handoff<'a> {
         a.text_if(attr::BATON_TASK_ID, &self.task());
         a.text_if(attr::BATON_HANDOFF_REASON, &self.reason);
         a.text_if(attr::BATON_HANDOFF_PRIORITY, &self.priority);
+        a
+    }
+
+    /// What has to be counted and hashed.
+    fn measure(&self, a: &mut Attributes) {
         if let Some(state) = self.state {
             a.texts(attr::BATON_HANDOFF_STATE_CONSTRAINTS_IDS, state.ids());
         }
         let mut counted = false;
         if let Some(payload) = self.payload {
-            counted |= self.payload_attributes(payload, &mut a);
+            counted |= self.payload_attributes(payload, a);
         }
         if self.payload.is_none() {
             a.int_if(attr::BATON_HANDOFF_PAYLOAD_TOKENS, self.payload_tokens);
@@ -372,7 +387,6 @@ impl<'a> Handoff<'a> {
         if counted {
             a.text(attr::BATON_HANDOFF_TOKENIZER, self.tokenizer.name());
         }
-        a.0
     }
 
     /// What the payload says; true where its tokens were counted here.
@@ -384,10 +398,18 @@ impl<'a> Handoff<'a> {
             Payload::Other(v) => v.clone(),
         };
         let read = contract::read(&value, &Aliases::default());
-        let (set, attempted) = match payload {
+        // Routing arguments are no payload, so they are not in what was read.
+        let text = canonical::to_string(&read.body);
+        let (mut set, attempted) = match payload {
             Payload::Contract(c) => (c.constraint_set(), c.attempted_tool_names()),
-            Payload::Other(_) => (read.constraints.iter().cloned().collect(), Vec::new()),
+            Payload::Other(_) => (read.constraints.iter().cloned().collect::<ConstraintSet>(), Vec::new()),
         };
+        // A text carries a rule too, where it says it.
+        for c in self.state.map(|state| held::held_in_text(state, &text)).unwrap_or_default() {
+            if !set.iter().any(|m| m.id == c.id || m.hash == c.hash) {
+                set.add(c);
+            }
+        }
         a.text(attr::BATON_HANDOFF_CONSTRAINTS_HASH, set.hash());
         a.texts(attr::BATON_HANDOFF_CONSTRAINTS_IDS, set.ids());
         a.texts(attr::BATON_HANDOFF_CONSTRAINTS_HASHES, set.hashes());
@@ -395,15 +417,18 @@ impl<'a> Handoff<'a> {
         if !retired.is_empty() {
             a.texts(attr::BATON_HANDOFF_CONSTRAINTS_RETIRED, retired);
         }
-        a.texts(attr::BATON_HANDOFF_CONTRACT_FIELDS, contract::field_names(read.fields));
+        // What is there and has no fields is free text.
+        let fields = match read.fields {
+            0 if !read.is_empty() => Field::Narrative.bit(),
+            fields => fields,
+        };
+        a.texts(attr::BATON_HANDOFF_CONTRACT_FIELDS, contract::field_names(fields));
         if !read.artifacts.is_empty() {
             a.texts(attr::BATON_HANDOFF_ARTIFACTS, read.artifacts.iter().map(String::as_str));
         }
         if !attempted.is_empty() {
             a.texts(attr::BATON_HANDOFF_ATTEMPTED_TOOLS, attempted);
         }
-        // Routing arguments are no payload, so they are not in what was read.
-        let text = canonical::to_string(&read.body);
         let counted = if self.payload_tokens.is_none() { tokens_of(&text, self.tokenizer) } else { None };
         a.int_if(attr::BATON_HANDOFF_PAYLOAD_TOKENS, self.payload_tokens.or(counted));
         if self.content {
@@ -561,8 +586,8 @@ pub fn extract(carrier: &dyn Extractor) -> Context {
     BaggagePropagator::new().extract_with_context(&context, carrier)
 }
 
-/// What the receiver's first span says of what it got: the constraints that its own view holds, and the task of the
-/// context's baggage.
+/// What the receiver's first span says of what it got: the constraints that its own view holds ([`held_in`] finds them), and the
+/// task of the context's baggage.
 ///
 /// They are attributes, so that any span takes them: one of the OpenTelemetry API, of `tracing`, or of another instrumentation.
 pub fn received(context: &Context, constraints: &ConstraintSet) -> Vec<KeyValue> {

@@ -78,6 +78,10 @@ pub fn to_chat(messages: &[Message]) -> Value {
                 }
             }
         }
+        // An answer to an earlier call stands before what else is said; one to a call of the same message after it.
+        if m.speaker != Speaker::Assistant {
+            out.append(&mut results);
+        }
         if !texts.is_empty() || !calls.is_empty() {
             let role = if m.speaker == Speaker::Tool { Speaker::User } else { m.speaker };
             let mut one = json!({"role": role.name(), "content": texts.join("\n")});
@@ -114,5 +118,16 @@ mod tests {
         let h = history();
         assert_eq!(from_value(&to_genai(&h)), h);
         assert_eq!(from_value(&to_chat(&h)), h);
+    }
+
+    #[test]
+    fn a_result_in_a_message_of_the_user_follows_its_call_in_a_chat() {
+        let h = from_value(&json!([
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "lookup", "input": {"id": "4711"}}]},
+            {"role": "user", "content": [{"type": "text", "text": "Go on."}, {"type": "tool_result", "tool_use_id": "c1", "content": "paid"}]},
+        ]));
+        let chat = to_chat(&h);
+        let roles: Vec<&str> = chat.as_array().unwrap().iter().filter_map(|m| m["role"].as_str()).collect();
+        assert_eq!(roles, ["assistant", "tool", "user"]);
     }
 }
