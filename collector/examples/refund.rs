@@ -150,9 +150,9 @@ pub(crate) fn run(to: To<'_>, version: Version) -> Outcome {
     let handoff = handoff.content(true).start_with_context(&tracer, agent.context());
     drop(agent);
 
-    // Control is passed: Triage is done, and the specialist runs beside it.
+    // Control is passed: Triage is done, and the specialist runs below the handoff, as it would in another process.
     let received = received(handoff.context(), &held_in(&rules, &after));
-    let mut agent = Agent::start(&tracer, &session, "Refunds Specialist", REFUNDS, after, received);
+    let mut agent = Agent::start(&tracer, handoff.context(), "Refunds Specialist", REFUNDS, after, received);
     handoff.accepted();
     agent.run(&mut refunds(version), tools)?;
     drop(agent);

@@ -10,6 +10,7 @@ use baton_record::span::ItemKind;
 use super::inference::Inference;
 use super::judge::Task;
 use super::repeats::Kind;
+use super::transfers::Transfer;
 use crate::tables::{Tables, TaskRow};
 
 impl Task<'_> {
@@ -41,10 +42,11 @@ impl Task<'_> {
                 }
             }
         }
+        let leads = self.leads();
         let last = self
             .infs
             .iter()
-            .filter(|f| f.run == usize::MAX || self.runs.runs[f.run].parent_run.is_none())
+            .filter(|f| leads.get(f.run).is_none_or(|leads| *leads))
             .max_by_key(|f| (f.end, f.start))
             .or_else(|| self.infs.iter().max_by_key(|f| (f.end, f.start)))?;
         if self.g.nodes[last.node].error {
@@ -63,6 +65,24 @@ impl Task<'_> {
             Some("stop") => Some(true),
             Some(_) => Some(false),
             None => None,
+        }
+    }
+
+    /// The runs that nobody waits for, by run: those with no run around them, and those that took control from one that leads,
+    /// although they run below it (as a receiver in another process does, below the span that handed over).
+    fn leads(&self) -> Vec<bool> {
+        let mut leads: Vec<bool> = self.runs.runs.iter().map(|r| r.parent_run.is_none()).collect();
+        let took = |t: &Transfer<'_>| t.outcome == "accepted" && t.mode != "return_to_caller";
+        let passed: Vec<(usize, usize)> =
+            self.transfers.iter().filter(|t| took(t)).filter_map(|t| t.from_run.zip(t.to_run)).collect();
+        loop {
+            let before = leads.iter().filter(|l| **l).count();
+            for (from, to) in &passed {
+                leads[*to] |= leads[*from];
+            }
+            if leads.iter().filter(|l| **l).count() == before {
+                return leads;
+            }
         }
     }
 

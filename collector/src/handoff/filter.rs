@@ -6,7 +6,7 @@ use std::fmt;
 use baton_record::canonical;
 use baton_record::config::Tokenizer;
 use baton_record::json;
-use baton_record::span::Speaker;
+use baton_record::span::{REDACTED, Speaker};
 use foldhash::HashSet;
 use regex::Regex;
 use serde_json::Value;
@@ -16,8 +16,6 @@ use crate::messages::{Message, Part};
 
 /// What stands for a result that has no fields to keep. Counted as filtered, and the call keeps its answer.
 const CLEARED: &str = "[cleared]";
-/// What stands for what matched a pattern.
-const REDACTED: &str = "[redacted]";
 
 /// One step of making the receiver's history out of the sender's.
 ///
