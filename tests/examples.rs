@@ -3,6 +3,11 @@
 use std::error::Error;
 use std::path::Path;
 
+use baton_collector::handoff::Handoff;
+use baton_collector::processor::HandoffProcessor;
+use opentelemetry::trace::{Span, TraceContextExt, Tracer, TracerProvider};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::SdkTracerProvider;
 use serde_json::{Value, json};
 
 use super::cases::differences;
@@ -97,4 +102,39 @@ fn a_debugger_with_a_bounded_objective_begins_with_the_repair() {
             }],
         }),
     );
+}
+
+#[test]
+fn what_the_sender_says_became_of_a_transfer_is_its_outcome() {
+    let folder = tempfile::tempdir().unwrap();
+    let processor = HandoffProcessor::builder(folder.path()).build().unwrap();
+    let provider = SdkTracerProvider::builder().with_span_processor(processor).build();
+    let tracer = provider.tracer("test");
+    for to in ["Closed Desk", "Slow Desk"] {
+        let mut triage = tracer.start_with_context("invoke_agent Triage", &Context::new());
+        triage.set_attribute(KeyValue::new("gen_ai.operation.name", "invoke_agent"));
+        triage.set_attribute(KeyValue::new("gen_ai.agent.name", "Triage"));
+        let triage = Context::new().with_span(triage);
+        let handoff = Handoff::new("Triage", to).start_with_context(&tracer, &triage);
+        if to == "Closed Desk" {
+            handoff.refused("it opens at nine");
+        } else {
+            handoff.failed("timeout", "no answer in 30 s");
+        }
+        triage.span().end();
+    }
+    provider.shutdown().unwrap();
+    let o = run(&["eval", "--format", "json", "--store", folder.path().to_str().unwrap()]);
+    let report: Value = serde_json::from_str(&stdout(&o)).unwrap();
+    let mut outcomes: Vec<(&str, &str)> = report["handoffs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|h| (h["to_agent"].as_str().unwrap(), h["outcome"].as_str().unwrap()))
+        .collect();
+    outcomes.sort_unstable();
+    assert_eq!(outcomes, [("Closed Desk", "refused"), ("Slow Desk", "failed")]);
+    let told = |part: &str| report["findings"].to_string().contains(part);
+    assert!(told("Triage asked for Closed Desk, which was refused."), "{}", report["findings"]);
+    assert!(told("The transfer from Triage to Slow Desk failed."), "{}", report["findings"]);
 }

@@ -59,7 +59,13 @@ impl Task<'_> {
                     "refused_handoff",
                     "warning",
                     id,
-                    format!("{from} asked for {to} in a turn in which another transfer was taken."),
+                    if t.sender.is_some()
+                        && self.transfers.iter().any(|o| o.outcome == "accepted" && o.sender == t.sender)
+                    {
+                        format!("{from} asked for {to} in a turn in which another transfer was taken.")
+                    } else {
+                        format!("{from} asked for {to}, which was refused.")
+                    },
                 ),
                 "pending" => add(
                     "pending_handoff",

@@ -1,5 +1,6 @@
 //! Which run took which transfer, and what became of the others (METRICS.md section 1: handoff, mode, outcome, confidence).
 
+use baton_record::attr;
 use baton_record::names::slug;
 use baton_record::schema::{HandoffRef, PayloadRef};
 use baton_record::span::{ItemKind, Role, Source};
@@ -588,10 +589,16 @@ impl<'a> Matcher<'_, 'a> {
         {
             return None;
         }
+        // The sender's own word, or another one was taken in the same turn.
+        let told = x.explicit.is_some()
+            && x.nodes
+                .iter()
+                .any(|n| self.g.nodes[*n].s.error() == Some(attr::BATON_HANDOFF_OUTCOME_REFUSED));
         let refused = x.taken_by.is_none()
-            && self
-                .same_turn(i)
-                .any(|y| self.intents[y].taken_by.is_some() || self.ambiguous.iter().any(|(z, _)| *z == y));
+            && (told
+                || self.same_turn(i).any(|y| {
+                    self.intents[y].taken_by.is_some() || self.ambiguous.iter().any(|(z, _)| *z == y)
+                }));
         // A fan-out: the same call reached other receivers.
         let siblings_taken = x.taken_by.is_none()
             && x.call.is_some()

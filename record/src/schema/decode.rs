@@ -101,6 +101,7 @@ macro_rules! read {
 impl<'a> SpanRef<'a> {
     read! {
         service: text 7,
+        error: text 13,
         agent: text 17,
         node: text 19,
         parent_agent: text 20,
