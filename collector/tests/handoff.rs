@@ -99,7 +99,7 @@ fn a_handoff_is_read_back_with_its_three_channels() {
             handoff.accepted();
         });
         let span = columns[0].span(0);
-        assert_eq!((span.role, span.status), (Role::Tool, Status::Unset));
+        assert_eq!((span.role, span.status), (Role::Handoff, Status::Unset));
         assert_eq!(span.name(), "execute_tool transfer_to_refunds_specialist");
         assert_eq!((span.agent(), span.tool()), (Some("Triage"), Some("transfer_to_refunds_specialist")));
         assert_eq!((span.task_id(), span.conversation_id()), (Some("refund-4711"), Some("conv-1")));

@@ -249,8 +249,8 @@ mod tests {
         };
         for front in 0..=2 * BLOCK {
             let front = " ".repeat(front);
-            assert_eq!(count(&format!(r#"{front}{{"a":"b", "c":["d" ],"e":12}} 7"#), false), (6, 2, 2));
-            assert_eq!(count(&format!(r#"{front}{{"a":"{{\"b\":[\"c\",\"d\"\n]}}"}}"#), true), (5, 2, 0));
+            assert_eq!(count(&format!(r#"{front}{{"a":"b", "c":["d" ],"e":12}} 7"#), false), (7, 2, 2));
+            assert_eq!(count(&format!(r#"{front}{{"a":"{{\"b\":[\"c\",\"d\"\n]}}"}}"#), true), (6, 2, 0));
             let word = "x".repeat(3 * BLOCK);
             let found = Text::of(format!("{front}{word} y").as_bytes(), false).word;
             assert!((3 * BLOCK..=5 * BLOCK).contains(&found), "{found}");
