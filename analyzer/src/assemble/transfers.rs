@@ -599,14 +599,6 @@ impl<'a> Matcher<'_, 'a> {
                 || self.same_turn(i).any(|y| {
                     self.intents[y].taken_by.is_some() || self.ambiguous.iter().any(|(z, _)| *z == y)
                 }));
-        // A fan-out: the same call reached other receivers.
-        let siblings_taken = x.taken_by.is_none()
-            && x.call.is_some()
-            && self
-                .intents
-                .iter()
-                .enumerate()
-                .any(|(y, o)| y != i && o.call == x.call && o.taken_by.is_some());
         let outcome = match (x.taken_by, ambiguous) {
             (Some(_), _) => "accepted",
             (None, Some(_)) => "unknown",
@@ -614,7 +606,6 @@ impl<'a> Matcher<'_, 'a> {
             // An error of the turn ("several handoffs requested") speaks of what was not taken.
             _ if refused => "refused",
             _ if x.failed => "failed",
-            _ if siblings_taken => "pending",
             _ => "pending",
         };
         let to_name = match (x.taken_by, ambiguous) {
