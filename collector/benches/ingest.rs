@@ -110,7 +110,7 @@ fn read(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, packing: Packing, 
 
 fn entries(packing: Packing, bodies: &[Vec<u8>]) -> Outcome<Vec<Entry>> {
     let reader = Reader::new(Arc::new(Config::default()), PrintKey::default());
-    let reading = Bodies::new(reader, 64 << 20, Arc::new(Metrics::new()));
+    let reading = Bodies::new(reader, 64 << 20, Arc::new(Metrics::new()), Arc::default());
     let budget = Budget::new(1 << 30);
     let mut out = Vec::with_capacity(bodies.len());
     for body in bodies {

@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 
 use crate::dialect;
 use crate::otlp::{Inputs, Problem, Signal, read_input};
-use crate::raw::{Attrs, Traces};
+use crate::raw::{Attrs, Placed, Traces};
 use crate::reading::Reader;
 use crate::store::{Error, Store};
 use baton_record::span::Span;
@@ -46,29 +46,25 @@ pub fn rows_of_traces(
     reject: &mut dyn FnMut(String, String),
     sink: &mut dyn FnMut(Span),
 ) {
-    rows_of_spans(reader, &Traces::from(req), summary, reject, sink);
+    rows_of_spans(reader, Traces::from(req).spans(), summary, reject, sink);
 }
 
-/// The same of a request that may stand in a body still.
-pub fn rows_of_spans(
+/// The same of spans that may stand in a body still.
+pub fn rows_of_spans<'t, 'a: 't>(
     reader: &Reader,
-    traces: &Traces<'_>,
+    spans: impl Iterator<Item = Placed<'t, 'a>>,
     summary: &mut Summary,
     reject: &mut dyn FnMut(String, String),
     sink: &mut dyn FnMut(Span),
 ) {
-    for (i, resource) in traces.resources.iter().enumerate() {
-        for (j, scope) in resource.scopes.iter().enumerate() {
-            for (k, span) in scope.spans.iter().enumerate() {
-                match dialect::read_span(reader, &resource.attrs, scope.name, span) {
-                    Ok((row, repeated)) => {
-                        summary.spans += 1;
-                        summary.repeated_attributes += u64::from(repeated);
-                        sink(row);
-                    }
-                    Err(reason) => reject(format!("resourceSpans[{i}].scopeSpans[{j}].spans[{k}]"), reason),
-                }
+    for Placed { place: [i, j, k], resource, scope, span } in spans {
+        match dialect::read_span(reader, resource, scope, span) {
+            Ok((row, repeated)) => {
+                summary.spans += 1;
+                summary.repeated_attributes += u64::from(repeated);
+                sink(row);
             }
+            Err(reason) => reject(format!("resourceSpans[{i}].scopeSpans[{j}].spans[{k}]"), reason),
         }
     }
 }

@@ -269,6 +269,36 @@ pub struct Traces<'a> {
     pub resources: Vec<Resource<'a>>,
 }
 
+impl<'a> Traces<'a> {
+    /// Its spans, in order.
+    pub fn spans(&self) -> impl Iterator<Item = Placed<'_, 'a>> {
+        self.resources.iter().enumerate().flat_map(|(i, resource)| {
+            resource.scopes.iter().enumerate().flat_map(move |(j, scope)| {
+                let placed = move |(k, span)| Placed {
+                    place: [i, j, k],
+                    resource: &resource.attrs,
+                    scope: scope.name,
+                    span,
+                };
+                scope.spans.iter().enumerate().map(placed)
+            })
+        })
+    }
+}
+
+/// A span with where it stands in its request.
+#[derive(Debug, Clone, Copy)]
+pub struct Placed<'t, 'a> {
+    /// Index of the resource, of the scope in it, of the span in that.
+    pub place: [usize; 3],
+    /// Attributes of the resource.
+    pub resource: &'t Attrs<'a>,
+    /// Name of the scope.
+    pub scope: &'a str,
+    /// The span.
+    pub span: &'t Span<'a>,
+}
+
 /// Spans of one resource.
 #[derive(Debug, Default, PartialEq)]
 pub struct Resource<'a> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::AsArray;
+use baton_collector::live::crew::Crew;
 use baton_collector::live::ingest::{Budget, Form, Job, Kind, Packing, read};
 use baton_collector::live::segment::{self, Entry, Segment};
 use baton_collector::reading::Reader;
@@ -118,7 +119,7 @@ pub fn read_and_encode(kind: Kind, form: Form, bytes: &[u8]) -> Option<Taken> {
     // The vocabulary is loaded once, and is not the request's.
     reader.tokens("a");
     let (out, took) = most_of(|| {
-        let held = read(&reader, &mut job, 16 << 20).ok()?;
+        let held = read(&reader, &mut job, 16 << 20, &Crew::default()).ok()?;
         let mut ids: Vec<String> = held.rows.iter().map(|r| r.span_id.clone()).collect();
         ids.sort_unstable();
         (!ids.is_empty()).then(|| (Entry::encode(held.rows).expect("rows fit the schema"), ids))

@@ -111,7 +111,7 @@ pub struct View {
 }
 
 /// The kind of an item (METRICS.md section 1, item). Instructions are no item, but stand in views.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ItemKind {
     /// One text.
     #[default]

@@ -3,7 +3,7 @@
 use baton_record::config::Tokenizer;
 use baton_record::prints::{PrintKey, identifiers, is_strong};
 use baton_record::span::{Item, ItemKind, Speaker};
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 
 use super::history::{History, all_items};
 
@@ -37,14 +37,12 @@ pub fn leaks(before: &History, after: &History, payload: &str) -> Vec<Leak> {
     if !is.iter().any(may_leak) {
         return Vec::new();
     }
-    let is_tool = |i: &&Item| matches!(i.kind, ItemKind::Call | ItemKind::Result);
-    let equal_in_after = |i: &Item| is.iter().any(|a| a.kind == i.kind && a.hash == i.hash && !a.blanked);
+    let still: HashSet<_> = is.iter().filter(|i| !i.blanked).map(|i| (i.kind, i.hash)).collect();
+    let answered: HashSet<_> =
+        is.iter().filter(|i| !i.blanked).filter_map(|i| Some((i.kind, i.call_id.as_deref()?))).collect();
+    let equal_in_after = |i: &Item| still.contains(&(i.kind, i.hash));
     let survives = |i: &Item| {
-        is.iter().any(|a| {
-            !a.blanked
-                && a.kind == i.kind
-                && (a.hash == i.hash || (a.call_id.is_some() && a.call_id == i.call_id))
-        })
+        equal_in_after(i) || i.call_id.as_deref().is_some_and(|id| answered.contains(&(i.kind, id)))
     };
     let mut idents: HashSet<u64> = HashSet::default();
     let mut shingles: HashSet<u32> = HashSet::default();
@@ -65,40 +63,67 @@ pub fn leaks(before: &History, after: &History, payload: &str) -> Vec<Leak> {
     allow(&PrintKey::default().prints(payload));
     let said: Vec<String> = identifiers(payload);
 
-    let mut out = Vec::new();
-    for call in calls(&was, &is_tool) {
-        let gone: Vec<&Item> = call.iter().copied().filter(|i| !survives(i)).collect();
-        let strong: HashSet<u64> = gone
-            .iter()
-            .flat_map(|i| &i.prints.idents)
-            .filter(|h| is_strong(**h) && !idents.contains(h))
-            .copied()
-            .collect();
-        let words: HashSet<u32> =
-            gone.iter().flat_map(|i| &i.prints.shingles).filter(|h| !shingles.contains(h)).copied().collect();
-        for (pos, prose) in is.iter().enumerate().filter(|(_, i)| may_leak(i)) {
-            let hit = prose.prints.idents.iter().any(|h| strong.contains(h));
-            let quoted = || prose.prints.shingles.iter().filter(|h| words.contains(h)).count() >= QUOTED;
-            if hit || quoted() {
-                out.push(Leak {
-                    tool: call.iter().find_map(|i| i.name.clone()),
-                    call_id: call.iter().find_map(|i| i.call_id.clone()),
-                    message: message_of.get(pos).copied().unwrap_or_default(),
-                    overlap: overlap(&gone, prose, &said),
-                });
-            }
+    // Which calls each print tells of, so that a text costs what it holds, however many calls were removed.
+    let calls: Vec<Call> = calls(&was, survives);
+    let mut strong: HashMap<u64, Vec<usize>> = HashMap::default();
+    let mut words: HashMap<u32, Vec<usize>> = HashMap::default();
+    for (at, call) in calls.iter().enumerate() {
+        let prints = || call.gone.iter().map(|i| &i.prints);
+        let ids: HashSet<u64> = prints().flat_map(|p| p.idents.iter().copied()).collect();
+        let runs: HashSet<u32> = prints().flat_map(|p| p.shingles.iter().copied()).collect();
+        for h in ids.into_iter().filter(|h| is_strong(*h) && !idents.contains(h)) {
+            strong.entry(h).or_default().push(at);
+        }
+        for h in runs.into_iter().filter(|h| !shingles.contains(h)) {
+            words.entry(h).or_default().push(at);
         }
     }
-    out
+    let mut told: Vec<(usize, usize)> = Vec::new();
+    for (pos, prose) in is.iter().enumerate().filter(|(_, i)| may_leak(i)) {
+        let named = prose.prints.idents.iter().filter_map(|h| strong.get(h)).flatten().copied();
+        let mut quoted: HashMap<usize, usize> = HashMap::default();
+        for at in prose.prints.shingles.iter().filter_map(|h| words.get(h)).flatten() {
+            *quoted.entry(*at).or_default() += 1;
+        }
+        let quoted = quoted.into_iter().filter(|(_, n)| *n >= QUOTED).map(|(at, _)| at);
+        told.extend(named.chain(quoted).map(|at| (at, pos)));
+    }
+    told.sort_unstable();
+    told.dedup();
+    told.into_iter()
+        .map(|(at, pos)| Leak {
+            tool: calls[at].tool.map(Into::into),
+            call_id: calls[at].call_id.map(Into::into),
+            message: message_of.get(pos).copied().unwrap_or_default(),
+            overlap: overlap(&calls[at].gone, &is[pos], &said),
+        })
+        .collect()
 }
 
-/// The items of each call: its request and its results, joined by id. Items without one stand alone.
-fn calls<'a>(items: &'a [Item], is_tool: &impl Fn(&&'a Item) -> bool) -> Vec<Vec<&'a Item>> {
-    let mut out: Vec<Vec<&Item>> = Vec::new();
-    for i in items.iter().filter(|i| is_tool(i)) {
-        match out.iter_mut().find(|c| i.call_id.is_some() && c[0].call_id == i.call_id) {
-            Some(c) => c.push(i),
-            None => out.push(vec![i]),
+/// A tool call of the sender's history.
+#[derive(Default)]
+struct Call<'a> {
+    tool: Option<&'a str>,
+    call_id: Option<&'a str>,
+    /// Its request and results that the receiver did not get.
+    gone: Vec<&'a Item>,
+}
+
+/// The calls: request and results joined by id. Items without one stand alone.
+fn calls(items: &[Item], survives: impl Fn(&Item) -> bool) -> Vec<Call<'_>> {
+    let mut out: Vec<Call> = Vec::new();
+    let mut by_id: HashMap<&str, usize> = HashMap::default();
+    for i in items.iter().filter(|i| matches!(i.kind, ItemKind::Call | ItemKind::Result)) {
+        let at = match i.call_id.as_deref() {
+            Some(id) => *by_id.entry(id).or_insert(out.len()),
+            None => out.len(),
+        };
+        if at == out.len() {
+            out.push(Call { call_id: i.call_id.as_deref(), ..Call::default() });
+        }
+        out[at].tool = out[at].tool.or(i.name.as_deref());
+        if !survives(i) {
+            out[at].gone.push(i);
         }
     }
     out

@@ -16,13 +16,14 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message;
 use tokio::sync::oneshot;
 
+use super::crew::{Crew, STACK};
 use super::journal::{Journal, Refusal};
 use super::metrics::Metrics;
 use super::segment::Entry;
 use super::weigh::weight;
 use crate::import::{Summary, rows_of_logs, rows_of_spans};
 use crate::otlp::{Signal, decode_json, traces_in};
-use crate::raw::Traces;
+use crate::raw::{Placed, Traces};
 use crate::reading::Reader;
 
 /// What a request carries.
@@ -202,8 +203,8 @@ pub struct Pool {
 
 /// Requests that may wait to be read; the budget bounds what they hold.
 const WAITING: usize = 1024;
-/// Stack of a reading thread: nesting is bounded, this is far above what it needs.
-const STACK: usize = 8 << 20;
+/// Bytes of a request that are worth handing to another thread: starting one takes 50 µs, reading them at least 200.
+const PART: usize = 128 << 10;
 
 impl Pool {
     /// Starts threads. They read with clones of a reader, so that what one has seen the others know.
@@ -219,14 +220,15 @@ impl Pool {
     ) -> std::io::Result<Self> {
         let (jobs, queue) = sync_channel::<(Job, Answer)>(WAITING);
         let queue = Arc::new(Mutex::new(queue));
+        let crew = Arc::new(Crew::default());
         for n in 0..threads.max(1) {
-            let (queue, reader, journal, metrics) =
-                (queue.clone(), reader.clone(), journal.clone(), metrics.clone());
+            let (queue, reader, journal, metrics, crew) =
+                (queue.clone(), reader.clone(), journal.clone(), metrics.clone(), crew.clone());
             std::thread::Builder::new().name(format!("baton-read-{n}")).stack_size(STACK).spawn(
                 move || {
-                    let bodies = || Bodies::new(reader.clone(), max_body, metrics.clone());
+                    let bodies = || Bodies::new(reader.clone(), max_body, metrics.clone(), crew.clone());
                     let mut worker = Worker { bodies: bodies(), journal };
-                    while let Some((job, answer)) = next(&queue) {
+                    while let Some((job, answer)) = crew.wait(|| next(&queue)) {
                         let kind = job.kind;
                         // A defect in reading one request must not end the collector for all.
                         let work = std::panic::AssertUnwindSafe(|| worker.take(job, answer));
@@ -311,11 +313,12 @@ pub struct Held {
     pub skipped: u64,
 }
 
-/// From a request to its rows. Takes the job's body, and what the rows need of its share.
+/// From a request to its rows. Takes the job's body, and what the rows need of its share. Threads of the crew that have nothing to
+/// do help with a large one.
 ///
 /// # Errors
 /// Why it is not taken.
-pub fn read(reader: &Reader, job: &mut Job, max_body: usize) -> Result<Held, Failure> {
+pub fn read(reader: &Reader, job: &mut Job, max_body: usize, crew: &Crew) -> Result<Held, Failure> {
     let Job { kind, form, packing, ref mut body, ref mut share } = *job;
     let bytes = unpack(packing, std::mem::take(body), max_body, share)?;
     let weight = weight(kind, form, &bytes);
@@ -327,7 +330,7 @@ pub fn read(reader: &Reader, job: &mut Job, max_body: usize) -> Result<Held, Fai
     // Most requests are traces in the form that exporters send: read where they stand.
     let traces = (kind == Kind::Traces && form == Form::Protobuf).then(|| traces_in(&bytes)).flatten();
     match traces {
-        Some(traces) => Ok(rows(reader, &Records::Traces(traces), Vec::new())),
+        Some(traces) => Ok(rows(reader, crew, bytes.len(), &Records::Traces(traces), Vec::new())),
         None => {
             let Request { signal, rejected } = decode(kind, form, &bytes)?;
             let records = match &signal {
@@ -335,12 +338,18 @@ pub fn read(reader: &Reader, job: &mut Job, max_body: usize) -> Result<Held, Fai
                 Some(Signal::Logs(l)) => Records::Logs(l),
                 Some(Signal::Metrics) | None => Records::None,
             };
-            Ok(rows(reader, &records, rejected))
+            Ok(rows(reader, crew, bytes.len(), &records, rejected))
         }
     }
 }
 
-fn rows(reader: &Reader, records: &Records<'_>, rejected: Vec<(String, String)>) -> Held {
+fn rows(
+    reader: &Reader,
+    crew: &Crew,
+    bytes: usize,
+    records: &Records<'_>,
+    rejected: Vec<(String, String)>,
+) -> Held {
     let mut rows = Vec::new();
     let mut taken = Taken::default();
     let mut summary = Summary::default();
@@ -350,9 +359,21 @@ fn rows(reader: &Reader, records: &Records<'_>, rejected: Vec<(String, String)>)
     let mut reject = |path: String, reason: String| refuse(&mut taken, &path, &reason);
     match records {
         Records::Traces(t) => {
-            let spans = t.resources.iter().flat_map(|r| &r.scopes).map(|s| s.spans.len());
-            rows.reserve(spans.sum());
-            rows_of_spans(reader, t, &mut summary, &mut reject, &mut |row| rows.push(row));
+            let spans: Vec<Placed> = t.spans().collect();
+            rows.reserve(spans.len());
+            let parts = spans.len().min(bytes / PART).max(1);
+            let parts: Vec<&[Placed]> = spans.chunks(spans.len().div_ceil(parts).max(1)).collect();
+            let read = |n: usize| {
+                let (mut rows, mut rejected) = (Vec::with_capacity(parts[n].len()), Vec::new());
+                let spans = parts[n].iter().copied();
+                let mut reject = |path, reason| rejected.push((path, reason));
+                rows_of_spans(reader, spans, &mut Summary::default(), &mut reject, &mut |row| rows.push(row));
+                (rows, rejected)
+            };
+            for (part, rejected) in crew.each(parts.len(), read) {
+                rows.extend(part);
+                rejected.into_iter().for_each(|(path, reason)| reject(path, reason));
+            }
         }
         Records::Logs(l) => rows_of_logs(reader, l, &mut summary, &mut reject, &mut |row| rows.push(row)),
         Records::None => {}
@@ -365,12 +386,13 @@ pub struct Bodies {
     reader: Reader,
     max_body: usize,
     metrics: Arc<Metrics>,
+    crew: Arc<Crew>,
 }
 
 impl Bodies {
     /// Reads with a reader.
-    pub fn new(reader: Reader, max_body: usize, metrics: Arc<Metrics>) -> Self {
-        Self { reader, max_body, metrics }
+    pub fn new(reader: Reader, max_body: usize, metrics: Arc<Metrics>, crew: Arc<Crew>) -> Self {
+        Self { reader, max_body, metrics, crew }
     }
 
     /// Reads a request. What it takes in memory is added to its share; no entry: none of its records is kept.
@@ -378,7 +400,7 @@ impl Bodies {
     /// # Errors
     /// Why it was not taken.
     pub fn read(&self, job: &mut Job) -> Result<(Option<Entry>, Taken), Failure> {
-        let Held { rows, taken, skipped } = read(&self.reader, job, self.max_body)?;
+        let Held { rows, taken, skipped } = read(&self.reader, job, self.max_body, &self.crew)?;
         let kind = job.kind;
         if kind != Kind::Metrics {
             let rejected = u64::try_from(taken.rejected).unwrap_or(0);
@@ -558,6 +580,48 @@ mod tests {
             assert!(matches!(r, Err(Failure::Malformed(_))), "{r:?}");
         }
         Ok(())
+    }
+
+    #[test]
+    fn a_large_request_gives_the_same_rows_however_many_read_it() {
+        use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+        let span = |n: usize| Span {
+            trace_id: vec![1; 16],
+            // Two of them cannot be kept.
+            span_id: if n % 250 == 249 { Vec::new() } else { (n as u64 + 1).to_be_bytes().to_vec() },
+            name: format!("{n} {}", "x".repeat(3000)),
+            ..Span::default()
+        };
+        let scopes =
+            |from: usize| ScopeSpans { spans: (from..from + 100).map(span).collect(), ..Default::default() };
+        let resource = |from: usize| ResourceSpans {
+            scope_spans: vec![scopes(from), scopes(from + 100)],
+            ..Default::default()
+        };
+        let request =
+            ExportTraceServiceRequest { resource_spans: vec![resource(0), resource(200), resource(400)] };
+        let body = Bytes::from(request.encode_to_vec());
+        assert!(body.len() > 10 * PART);
+        let reader = Reader::new(Arc::default(), baton_record::prints::PrintKey::default());
+        let budget = Budget::new(1 << 30);
+        let read_by = |crew: &Crew| {
+            let mut job = Job {
+                kind: Kind::Traces,
+                form: Form::Protobuf,
+                packing: Packing::Plain,
+                body: body.clone(),
+                share: budget.share(),
+            };
+            read(&reader, &mut job, 16 << 20, crew).map(|h| (format!("{:?}", h.rows), h.rows.len(), h.taken))
+        };
+        let crew = Crew::default();
+        let alone = read_by(&crew);
+        assert_eq!(crew.wait(|| crew.wait(|| read_by(&crew))), alone);
+        let message = "resourceSpans[1].scopeSpans[0].spans[49]: ";
+        assert!(
+            matches!(&alone, Ok((_, 598, t)) if t.rejected == 2 && t.message.starts_with(message)),
+            "{alone:?}"
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+pub mod crew;
 pub mod http;
 pub mod ingest;
 pub mod journal;
