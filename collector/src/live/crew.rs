@@ -19,6 +19,11 @@ impl Crew {
         work()
     }
 
+    /// Whether one of them has nothing to do at the moment.
+    pub fn is_free(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
     /// Does each of so many tasks, on this thread and on as many more as are free; results in the order of the tasks.
     ///
     /// A free thread waits in the queue of requests and cannot be called from there, so a new one runs in its place and ends with
@@ -38,8 +43,7 @@ impl Crew {
         let mut done = std::thread::scope(|scope| {
             let name = || Builder::new().name("baton-read-part".to_owned()).stack_size(STACK);
             // Where no thread can be started this one does it all.
-            let others: Vec<_> =
-                (0..helpers).filter_map(|_| name().spawn_scoped(scope, work).ok()).collect();
+            let others: Vec<_> = (0..helpers).filter_map(|_| name().spawn_scoped(scope, work).ok()).collect();
             let mut done = work();
             for other in others {
                 match other.join() {

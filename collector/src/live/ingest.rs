@@ -330,7 +330,7 @@ pub fn read(reader: &Reader, job: &mut Job, max_body: usize, crew: &Crew) -> Res
     // Most requests are traces in the form that exporters send: read where they stand.
     let traces = (kind == Kind::Traces && form == Form::Protobuf).then(|| traces_in(&bytes)).flatten();
     match traces {
-        Some(traces) => Ok(rows(reader, crew, bytes.len(), &Records::Traces(traces), Vec::new())),
+        Some(traces) => Ok(rows(reader, crew, share, bytes.len(), &Records::Traces(traces), Vec::new())),
         None => {
             let Request { signal, rejected } = decode(kind, form, &bytes)?;
             let records = match &signal {
@@ -338,7 +338,7 @@ pub fn read(reader: &Reader, job: &mut Job, max_body: usize, crew: &Crew) -> Res
                 Some(Signal::Logs(l)) => Records::Logs(l),
                 Some(Signal::Metrics) | None => Records::None,
             };
-            Ok(rows(reader, crew, bytes.len(), &records, rejected))
+            Ok(rows(reader, crew, share, bytes.len(), &records, rejected))
         }
     }
 }
@@ -346,6 +346,7 @@ pub fn read(reader: &Reader, job: &mut Job, max_body: usize, crew: &Crew) -> Res
 fn rows(
     reader: &Reader,
     crew: &Crew,
+    share: &mut Share,
     bytes: usize,
     records: &Records<'_>,
     rejected: Vec<(String, String)>,
@@ -359,20 +360,28 @@ fn rows(
     let mut reject = |path: String, reason: String| refuse(&mut taken, &path, &reason);
     match records {
         Records::Traces(t) => {
-            let spans: Vec<Placed> = t.spans().collect();
-            rows.reserve(spans.len());
-            let parts = spans.len().min(bytes / PART).max(1);
-            let parts: Vec<&[Placed]> = spans.chunks(spans.len().div_ceil(parts).max(1)).collect();
-            let read = |n: usize| {
-                let (mut rows, mut rejected) = (Vec::with_capacity(parts[n].len()), Vec::new());
-                let spans = parts[n].iter().copied();
-                let mut reject = |path, reason| rejected.push((path, reason));
-                rows_of_spans(reader, spans, &mut Summary::default(), &mut reject, &mut |row| rows.push(row));
-                (rows, rejected)
-            };
-            for (part, rejected) in crew.each(parts.len(), read) {
-                rows.extend(part);
-                rejected.into_iter().for_each(|(path, reason)| reject(path, reason));
+            let n = t.spans().count();
+            rows.reserve(n);
+            // Where spans stand, and rows of which a second list is made.
+            let extra = n * (size_of::<Placed>() + size_of::<Span>());
+            let parts = if crew.is_free() { n.min(bytes / PART) } else { 1 };
+            if parts > 1 && share.grow(extra).is_ok() {
+                let spans: Vec<Placed> = t.spans().collect();
+                let parts: Vec<&[Placed]> = spans.chunks(n.div_ceil(parts)).collect();
+                let read = |n: usize| {
+                    let (mut rows, mut rejected) = (Vec::with_capacity(parts[n].len()), Vec::new());
+                    let spans = parts[n].iter().copied();
+                    let mut reject = |path, reason| rejected.push((path, reason));
+                    let mut sink = |row| rows.push(row);
+                    rows_of_spans(reader, spans, &mut Summary::default(), &mut reject, &mut sink);
+                    (rows, rejected)
+                };
+                for (part, rejected) in crew.each(parts.len(), read) {
+                    rows.extend(part);
+                    rejected.into_iter().for_each(|(path, reason)| reject(path, reason));
+                }
+            } else {
+                rows_of_spans(reader, t.spans(), &mut summary, &mut reject, &mut |row| rows.push(row));
             }
         }
         Records::Logs(l) => rows_of_logs(reader, l, &mut summary, &mut reject, &mut |row| rows.push(row)),
