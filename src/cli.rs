@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use baton_collector::live::ingest::Packing;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 use crate::generate::Profile;
 
@@ -18,6 +19,15 @@ pub(crate) struct Cli {
     /// Configuration; without it `baton.toml` of the working folder, where there is one.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// No progress and no notes; errors, and what could not be read, are still told.
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Say on standard error what is done and how long it takes.
+    #[arg(long, short, global = true)]
+    pub(crate) verbose: bool,
+    /// When to use colour; `auto`: on a terminal, unless NO_COLOR is set.
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
+    pub(crate) color: ColorChoice,
 }
 
 /// The subcommands.
@@ -49,6 +59,10 @@ pub(crate) enum Command {
     Generate(Generate),
     /// List the measures, or show one with its SQL.
     Measures(Measures),
+    /// Print the completions of a shell.
+    Completions(Completions),
+    /// Print the manual page, as roff for `man`.
+    Man(Man),
 }
 
 const COLLECT: &str = "Limits, TLS, tokens, durability and retention are set in [collect] of baton.toml. SIGTERM ends it in order.";
@@ -74,6 +88,9 @@ pub(crate) struct Eval {
     /// Form of the report.
     #[arg(long, value_enum, default_value_t = Format::Terminal)]
     pub(crate) format: Format,
+    /// Write to this file instead of standard output. It appears when it is whole.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// `import`.
@@ -226,6 +243,21 @@ pub(crate) struct Measures {
     pub(crate) name: Option<String>,
 }
 
+/// `completions`.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell.
+    pub(crate) shell: Shell,
+}
+
+/// `man`.
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Page of this subcommand; without it that of `baton`.
+    #[arg(value_name = "SUBCOMMAND")]
+    pub(crate) command: Option<String>,
+}
+
 /// Store folder where none is named.
 pub(crate) const DEFAULT_STORE: &str = "baton-data";
 
@@ -235,6 +267,7 @@ pub(crate) enum Format {
     Terminal,
     Json,
     Markdown,
+    Html,
 }
 
 /// Forms of a story.

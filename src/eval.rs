@@ -1,25 +1,31 @@
 //! `baton eval`.
 
-use std::io::{BufWriter, Write};
+use std::io::Write;
 
 use anyhow::Result;
-use baton_analyzer::report::{json, summary};
+use baton_analyzer::report::{html, json, summary};
 use baton_record::config::Config;
 
 use crate::cli::{Eval, Format};
-use crate::{Exit, source};
+use crate::output::Output;
+use crate::{Exit, source, terminal};
 
-/// Evaluates and prints the report.
+/// Evaluates and writes the report.
 pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
+    // A place that cannot be written to is told before the work.
+    let mut out = Output::open(args.output.as_deref())?;
     source::block_on(async {
         let o = source::open(&args.source, config).await?;
-        let mut out = BufWriter::new(std::io::stdout().lock());
         match args.format {
             Format::Json => json::write(&o.session, &mut out).await?,
-            Format::Terminal => out.write_all(summary::document(&o.session).await?.terminal().as_bytes())?,
+            Format::Html => html::write(&o.session, None, &mut out).await?,
+            Format::Terminal => {
+                let doc = summary::document(&o.session).await?;
+                out.write_all(terminal::text(&doc, args.output.is_some()).as_bytes())?;
+            }
             Format::Markdown => out.write_all(summary::document(&o.session).await?.markdown().as_bytes())?,
         }
-        out.flush()?;
+        out.finish()?;
         Ok(o.exit())
     })
 }

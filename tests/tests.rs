@@ -3,6 +3,7 @@
 //! | module | what it shows |
 //! |---|---|
 //! | `cases` | recorded runs and small faults give what is to be expected of them; a case is a folder |
+//! | `deploy` | the scheduling files run commands that are taken |
 //! | `docs` | what the READMEs say is what the code says |
 //! | `examples` | the examples of the tracing layer: what a weak handoff costs, and that a good one does not |
 //! | `golden` | what people read: reports, stories, errors |
@@ -10,19 +11,24 @@
 //! | `order` | neither order, nor splitting, nor repetition, nor the content mode changes a report |
 //! | `keep` | keeping a store in order changes no answer |
 //! | `live` | what the collector acknowledges is kept, whatever happens to it |
+//! | `html` | the HTML report says what the JSON report says, and files appear whole |
+//! | `shell` | notes, colour, completions, manual pages |
 //! | `hostile` | no input makes it panic, hang or grow |
 
 // duplicate_mod: each example brings the same support along.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::duplicate_mod)]
 
 mod cases;
+mod deploy;
 mod docs;
 mod examples;
 mod golden;
 mod hostile;
+mod html;
 mod keep;
 mod live;
 mod order;
+mod shell;
 mod store;
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
-//! Reports: JSON, terminal, Markdown, and the story of one task.
+//! Reports: JSON, terminal, Markdown, HTML, and the story of one task.
 
 pub mod answer;
 pub mod document;
 pub mod explain;
+pub mod html;
 pub mod json;
 mod spool;
 pub mod summary;

@@ -56,6 +56,22 @@ pub fn markdown(text: &str) -> String {
     out
 }
 
+/// The text for HTML, between tags or in a quoted attribute: it shows exactly it, and makes no element.
+pub fn html(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in plain(text).chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 /// A text cell for a CSV file: a leading `=`, `+`, `-`, `@`, tab or line end would be a formula in a spreadsheet, so
 /// a `'` goes in front.
 pub fn csv(text: &str) -> String {
@@ -80,6 +96,14 @@ mod tests {
     fn markdown_shows_markup_as_text() {
         assert_eq!(markdown("<b>|x|</b> [a](b)"), "&lt;b&gt;\\|x\\|&lt;/b&gt; \\[a\\](b)");
         assert_eq!(markdown("https://x.y"), "https\\://x.y");
+    }
+
+    #[test]
+    fn html_shows_markup_as_text() {
+        assert_eq!(
+            html("<b a=\"x\" c='y'>&amp;\u{202e}"),
+            "&lt;b a=&quot;x&quot; c=&#39;y&#39;&gt;&amp;amp;\\u{202e}"
+        );
     }
 
     #[test]
