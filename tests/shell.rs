@@ -39,7 +39,7 @@ fn every_shell_has_completions_and_bash_reads_its_own() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let o = run(&["completions", shell]);
         let script = stdout(&o);
-        for word in ["explain", "completions", "--format"] {
+        for word in ["explain", "completions", "format"] {
             assert!(script.contains(word), "{shell} does not complete {word}");
         }
         if shell == "bash" {

@@ -1,7 +1,7 @@
 //! What goes from agent to agent: transfers, constraints, context, repeated calls.
 
 use super::super::document::Table;
-use super::super::summary::{PAIR, Pair, SHOWN, figure, hops, name, pair_rows, share};
+use super::super::summary::{PAIR, Pair, SHOWN, figure, hops, name, pair_rows, plural, share};
 use super::super::text;
 use super::Part;
 use super::markup::Html;
@@ -13,18 +13,23 @@ const SIDE: usize = 8;
 /// Pairs that are asked for.
 const PAIRS: usize = 200;
 
-/// The names with the most transfers, in the order of their number.
-fn side<'a>(pairs: &'a [Pair], end: impl Fn(&'a Pair) -> &'a str) -> (Vec<&'a str>, bool) {
-    let mut sums: Vec<(&str, i64)> = Vec::new();
+/// The senders and receivers of the matrix: those of the pairs with the most transfers, as long as there is room. Also how many
+/// pairs did not fit.
+fn sides(pairs: &[Pair]) -> (Vec<&str>, Vec<&str>, usize) {
+    let (mut from, mut to, mut cut) = (Vec::new(), Vec::new(), 0);
     for p in pairs {
-        match sums.iter_mut().find(|(n, _)| *n == end(p)) {
-            Some((_, n)) => *n += p.handoffs,
-            None => sums.push((end(p), p.handoffs)),
+        let fits = |side: &[&str], name: &str| side.contains(&name) || side.len() < SIDE;
+        if !fits(&from, &p.from) || !fits(&to, &p.to) {
+            cut += 1;
+            continue;
+        }
+        for (side, name) in [(&mut from, &p.from), (&mut to, &p.to)] {
+            if !side.contains(&name.as_str()) {
+                side.push(name.as_str());
+            }
         }
     }
-    sums.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
-    let cut = sums.len() > SIDE;
-    (sums.into_iter().take(SIDE).map(|(n, _)| n).collect(), cut)
+    (from, to, cut)
 }
 
 /// A measure of [`PAIR`] as a sum by what it was summed over.
@@ -55,8 +60,7 @@ pub(super) async fn between(session: &Session) -> Result<Option<Part>> {
     if pairs.is_empty() {
         return Ok(None);
     }
-    let (from, cut_from) = side(&pairs, |p| &p.from);
-    let (to, cut_to) = side(&pairs, |p| &p.to);
+    let (from, to, cut) = sides(&pairs);
     let mut h = Html::default();
     h.raw("<p class=\"lead\">Accepted transfers, sender by row, receiver by column: their number, how many of the constraints in force \
            the receivers got, and how many of the receivers' calls repeat what was done before. A stripe on the left: a constraint was lost.</p>");
@@ -70,16 +74,20 @@ pub(super) async fn between(session: &Session) -> Result<Option<Part>> {
         for t in &to {
             match pairs.iter().find(|p| p.from == *f && p.to == *t) {
                 Some(p) => cell(&mut h, p),
-                None => _ = h.raw("<td class=\"none\">none</td>"),
+                None => _ = h.raw("<td class=\"none\">–</td>"),
             }
         }
         h.raw("</tr>");
     }
     h.raw("</tbody></table></div>");
-    if cut_from || cut_to || pairs.len() > PAIRS {
-        h.raw("<p class=\"note\">Cut: of each side only the ")
-            .text(&SIDE.to_string())
-            .raw(" agents with the most transfers are shown.</p>");
+    if pairs.len() > PAIRS {
+        h.raw("<p class=\"note\">Cut: only agents of the pairs with the most transfers are shown.</p>");
+    } else if cut > 0 {
+        let agents = format!(
+            "Cut: the matrix has room for {SIDE} agents on each side; not in it: {}.",
+            plural(cut as i64, "pair")
+        );
+        h.raw("<p class=\"note\">").text(&agents).raw("</p>");
     }
     let mut head = vec!["from → to", ">handoffs"];
     head.extend(PAIR.iter().map(|(_, h)| *h));
@@ -261,9 +269,30 @@ pub(super) async fn tools(session: &Session, totals: &[Total]) -> Result<Option<
             .raw(" tools with the most repeats; the last line counts all.</p>");
     }
     if let Some(n) = first.map(|t| t.unknown).filter(|n| *n > 0) {
-        h.raw("<p class=\"note\">For ").int(n).raw(
-            " transfers it is unknown what their receivers repeat; their calls are not counted here.</p>",
-        );
+        let transfers = plural(n, "transfer");
+        h.raw("<p class=\"note\">For ")
+            .text(&transfers)
+            .raw(" it is unknown what the receiver repeats; its calls are not counted here.</p>");
     }
     Ok(Some(Part { id: "tools", title: "Repeated calls by tool", body: h }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_matrix_has_no_empty_line_and_says_what_did_not_fit() {
+        let pair = |from: usize, to: usize| Pair {
+            from: format!("f{from}"),
+            to: format!("t{to}"),
+            handoffs: 1,
+            sums: Vec::new(),
+        };
+        // Nine senders to one receiver; then a pair of those that are in it, and one with a new receiver.
+        let mut pairs: Vec<Pair> = (0..=SIDE).map(|i| pair(i, 0)).collect();
+        pairs.extend([pair(3, 0), pair(3, 1), pair(SIDE, 1)]);
+        let (from, to, cut) = sides(&pairs);
+        assert_eq!((from.len(), to, cut), (SIDE, vec!["t0", "t1"], 2));
+    }
 }

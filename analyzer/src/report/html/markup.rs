@@ -55,7 +55,12 @@ impl Html {
     pub(super) fn list(&mut self, lines: &[String], limit: usize) -> &mut Self {
         self.raw("<ul>");
         for l in lines.iter().take(limit) {
-            self.raw("<li>").text(l).raw("</li>");
+            // A line below the one before.
+            match l.strip_prefix("- ") {
+                Some(l) => self.raw("<li class=\"below\">").text(l),
+                None => self.raw("<li>").text(l),
+            };
+            self.raw("</li>");
         }
         if lines.len() > limit {
             let more = lines.len() - limit;

@@ -48,6 +48,11 @@ fn trend(m: &Measure, now: Option<f64>, was: Option<f64>) -> (&'static str, Stri
     }
 }
 
+/// The name in words; the unit says milliseconds.
+fn title(m: &Measure) -> String {
+    m.name.trim_end_matches("_ms").replace('_', " ")
+}
+
 fn good(d: Direction) -> &'static str {
     match d {
         Direction::Up => "more is better",
@@ -88,7 +93,7 @@ pub(super) fn headline(totals: &[Total], baseline: Option<&[Total]>) -> Part {
     for t in FIRST.iter().filter_map(|name| totals.iter().find(|t| t.measure.name == *name)) {
         let m = t.measure;
         let was = before(baseline, m);
-        h.raw("<li><h3>").text(&m.name.replace('_', " ")).raw("</h3><p class=\"about\">").raw(m.description);
+        h.raw("<li><h3>").text(&title(m)).raw("</h3><p class=\"about\">").raw(m.description);
         h.raw("</p><p class=\"big\">");
         put(&mut h, t);
         if m.unit != "share" && t.value().is_some() {
@@ -145,7 +150,7 @@ pub(super) fn all(totals: &[Total], baseline: Option<&[Total]>) -> Part {
             .raw("</td><td>")
             .raw(good(m.direction))
             .raw("</td><td class=\"n\">");
-        h.int(t.unknown).raw("</td><td>");
+        h.int(t.unknown).raw("</td><td class=\"why\">");
         for (i, (why, n)) in t.reasons.iter().take(REASONS).enumerate() {
             h.raw(if i > 0 { "<br>" } else { "" }).text(&format!("{n}: {why}"));
         }
@@ -184,6 +189,25 @@ mod tests {
         assert_eq!(said("completeness", Some(0.5), None), "soft: the baseline is unknown");
         assert_eq!(said("completeness", None, None), "soft: the baseline is unknown");
         assert_eq!(said("completeness", Some(0.50001), Some(0.5)), "soft: as before (50.0 %)");
+    }
+
+    fn total(name: &str, numerator: f64, denominator: i64) -> Total {
+        let measure = Measure::by_name(name).expect("a measure");
+        Total { measure, numerator: Some(numerator), denominator, unknown: 0, reasons: Vec::new() }
+    }
+
+    #[test]
+    fn with_a_baseline_every_measure_is_shown_beside_what_it_was() {
+        let now = [total("completeness", 9.0, 12), total("leaks", 0.0, 0)];
+        let was = [total("completeness", 6.0, 12)];
+        let cards = headline(&now, Some(&was)).body;
+        assert!(cards.as_str().contains("class=\"of better\">▲ better by 25.0 points (was 50.0 %)</p>"));
+        // The line on the bar stands at what it was.
+        assert!(cards.as_str().contains("class=\"was\" y1=\"0\" y2=\"100%\" x1=\"50.00%\" x2=\"50.00%\""));
+        let table = all(&now, Some(&was)).body;
+        assert!(table.as_str().contains("<td class=\"better\">▲ better by 25.0 points (was 50.0 %)</td>"));
+        assert!(table.as_str().contains("<td class=\"soft\">the baseline is unknown</td>"));
+        assert!(!all(&now, None).body.as_str().contains("baseline"));
     }
 
     #[test]
