@@ -11,8 +11,9 @@ use crate::{Exit, source};
 
 /// Evaluates and prints the report.
 pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
+    let window = source::window(&args.period)?;
     source::block_on(async {
-        let o = source::open(&args.source, config).await?;
+        let o = source::open(&args.source, config, window).await?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         match args.format {
             Format::Json => json::write(&o.session, &mut out).await?,
