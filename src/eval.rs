@@ -12,10 +12,11 @@ use crate::{Exit, source, terminal};
 
 /// Evaluates and writes the report.
 pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
+    let window = source::window(&args.period)?;
     // A place that cannot be written to is told before the work.
     let mut out = Output::open(args.output.as_deref())?;
     source::block_on(async {
-        let o = source::open(&args.source, config).await?;
+        let o = source::open(&args.source, config, window).await?;
         match args.format {
             Format::Json => json::write(&o.session, &mut out).await?,
             Format::Html => html::write(&o.session, None, &mut out).await?,

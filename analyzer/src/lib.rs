@@ -2,12 +2,15 @@
 
 pub mod assemble;
 pub mod tables;
+pub mod window;
 
 pub mod aside;
 pub mod evaluate;
 pub mod files;
 pub mod group;
+mod kept;
 pub mod measures;
 pub mod plan;
 pub mod report;
 pub mod session;
+mod units;

@@ -42,6 +42,8 @@ pub(super) fn plural(n: i64, one: &str) -> String {
 /// What was evaluated, in numbers.
 #[derive(Default)]
 pub(super) struct Overview {
+    /// Which tasks were asked for, where not all.
+    pub(super) asked: Option<String>,
     /// First start and last end.
     pub(super) window: Option<(i64, i64)>,
     pub(super) tasks: i64,
@@ -60,6 +62,15 @@ pub(super) struct Overview {
 impl Overview {
     pub(super) async fn new(session: &Session) -> Result<Self> {
         let mut out = Self::default();
+        let window = session.window();
+        if !window.is_everything() {
+            let at = |ns: Option<i64>, open: &str| ns.map_or_else(|| open.to_owned(), rfc3339);
+            out.asked = Some(format!(
+                "tasks whose last activity lies from {} up to {}",
+                at(window.since, "the beginning"),
+                at(window.until, "the end")
+            ));
+        }
         let sql = "SELECT COUNT(*) AS tasks, COUNT(*) FILTER (WHERE partial) AS partial, COUNT(*) FILTER (WHERE completed) AS done, \
                    COUNT(completed) AS known, SUM(inferences) AS inferences, SUM(tool_calls) AS calls, MIN(start) AS since, MAX(\"end\") AS until FROM tasks";
         for r in Rows::new(&session.query(sql).await?)?.all() {
@@ -84,7 +95,7 @@ impl Overview {
 
 async fn overview(session: &Session) -> Result<Section> {
     let o = Overview::new(session).await?;
-    let mut lines = Vec::new();
+    let mut lines: Vec<String> = o.asked.into_iter().collect();
     if let Some((a, b)) = o.window {
         lines.push(format!("{} to {}", rfc3339(a), rfc3339(b)));
     }

@@ -73,6 +73,9 @@ fn page(o: &Overview, parts: &[Part]) -> String {
         .raw("<marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0L8 4L0 8Z\"/></marker>")
         .raw("</defs></svg>")
         .raw("<header><h1>Handoff report</h1>");
+    if let Some(asked) = &o.asked {
+        h.raw("<p class=\"soft\">").text(asked).raw("</p>");
+    }
     if let Some((from, to)) = o.window {
         h.raw("<p class=\"soft\">").text(&format!("{} to {} UTC", moment(from), moment(to))).raw("</p>");
     }
