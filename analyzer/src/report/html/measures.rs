@@ -65,7 +65,7 @@ fn good(d: Direction) -> &'static str {
 fn of(t: &Total) -> String {
     match t.numerator {
         Some(n) if t.denominator > 0 => format!("{} / {}", figure(n), t.denominator),
-        _ => "nothing known to count".to_owned(),
+        _ => "nothing known".to_owned(),
     }
 }
 
@@ -147,7 +147,7 @@ pub(super) fn all(totals: &[Total], baseline: Option<&[Total]>) -> Part {
         }
         h.raw("<td class=\"n\">")
             .text(&of(t))
-            .raw("</td><td>")
+            .raw("</td><td class=\"good\">")
             .raw(good(m.direction))
             .raw("</td><td class=\"n\">");
         h.int(t.unknown).raw("</td><td class=\"why\">");
