@@ -42,7 +42,7 @@ pub(crate) enum Command {
     #[command(after_help = EXITS)]
     Explain(Explain),
     /// Ask in SQL over the tables: tasks, agent_runs, inferences, tool_calls, handoffs, handoff_constraints, leaks,
-    /// findings, spans.
+    /// run_constraints, evaluations, rule_checks, violations, findings, spans.
     #[command(after_help = EXITS)]
     Sql(Sql),
     /// Make up runs of agents whose truth is known, to measure speed and check numbers at scale.
@@ -74,6 +74,10 @@ pub(crate) struct Eval {
     /// Form of the report.
     #[arg(long, value_enum, default_value_t = Format::Terminal)]
     pub(crate) format: Format,
+    /// Also send the scores of transfers, as `gen_ai.evaluation.result` events on their spans, to `otlp://HOST:PORT` (gRPC,
+    /// not encrypted). A token is taken from BATON_TOKEN.
+    #[arg(long, value_name = "URL")]
+    pub(crate) emit: Option<String>,
 }
 
 /// `import`.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use baton_analyzer::report::text;
+use baton_analyzer::rules;
 use baton_analyzer::session::{Limits, Session};
 use baton_collector::import::{Position, Summary, import};
 use baton_collector::otlp::{Problem, expand};
@@ -17,7 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::cli::{DEFAULT_STORE, Source};
 use crate::{Exit, Usage};
 
-/// Reads the configuration: the named file, else `baton.toml` of the working folder, else the defaults.
+/// Reads and checks the configuration: the named file, else `baton.toml` of the working folder, else the defaults.
 pub(crate) fn config(path: Option<&Path>) -> Result<Config> {
     let default = Path::new("baton.toml");
     let path = match path {
@@ -26,7 +27,9 @@ pub(crate) fn config(path: Option<&Path>) -> Result<Config> {
         None => return Ok(Config::default()),
     };
     let text = std::fs::read_to_string(path).map_err(|e| Usage(format!("{}: {e}", path.display())))?;
-    Ok(Config::parse(&path.display().to_string(), &text).map_err(|e| Usage(e.to_string()))?)
+    let config = Config::parse(&path.display().to_string(), &text).map_err(|e| Usage(e.to_string()))?;
+    rules::check(&config).map_err(|e| Usage(e.to_string()))?;
+    Ok(config)
 }
 
 /// A session with what it stands on.

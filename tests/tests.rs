@@ -8,6 +8,7 @@
 //! | `golden` | what people read: reports, stories, errors |
 //! | `store` | importing, keeping, asking |
 //! | `order` | neither order, nor splitting, nor repetition, nor the content mode changes a report |
+//! | `policy` | broken rules are found, and each is put down to whoever lost it |
 //! | `keep` | keeping a store in order changes no answer |
 //! | `live` | what the collector acknowledges is kept, whatever happens to it |
 //! | `hostile` | no input makes it panic, hang or grow |
@@ -23,6 +24,7 @@ mod hostile;
 mod keep;
 mod live;
 mod order;
+mod policy;
 mod store;
 
 use std::path::{Path, PathBuf};

@@ -10,4 +10,6 @@ pub mod group;
 pub mod measures;
 pub mod plan;
 pub mod report;
+pub mod rules;
 pub mod session;
+pub mod violations;

@@ -31,7 +31,7 @@ use crate::assemble::Rules;
 use crate::files;
 use crate::group;
 use crate::plan::{AssembleExec, rows_of};
-use crate::tables;
+use crate::{rules, tables, violations};
 
 /// Why a store could not be opened or a question not answered.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +47,9 @@ pub enum Error {
         /// Its layout.
         found: String,
     },
+    /// A rule of the configuration is wrong.
+    #[error(transparent)]
+    Rule(#[from] baton_record::config::ConfigError),
     /// The file system said no.
     #[error("{path}: {source}")]
     Io {
@@ -122,6 +125,7 @@ impl Session {
     /// # Errors
     /// Where there is no store, a file cannot be read, or the disk is full.
     pub async fn open(store: &Path, config: &Config, limits: Limits) -> Result<Self> {
+        rules::check(config)?;
         let spans = store.join("spans");
         if !spans.is_dir() {
             return Err(Error::NoStore(store.to_owned()));
@@ -146,6 +150,7 @@ impl Session {
         }
         s.register_spans().await?;
         s.register_tables().await?;
+        violations::register(&s.ctx, config).await?;
         Ok(s)
     }
 
