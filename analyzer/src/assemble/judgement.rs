@@ -3,6 +3,7 @@
 //! The conventions leave names and labels to the judge, so both are read by their words.
 
 use baton_record::names::{slug, slug_of};
+use foldhash::HashMap;
 
 /// Labels that say it went well.
 const GOOD: [&str; 16] = [
@@ -81,22 +82,46 @@ pub(super) fn failed(name: &str, score: Option<f64>, label: Option<&str>, named:
     }
 }
 
-/// Which of the constraints a judgement names, in its name or its label: the one with the longest id.
-pub(super) fn speaks_of(name: &str, label: Option<&str>, ids: &[&str]) -> Option<usize> {
-    let texts: Vec<String> = std::iter::once(name).chain(label).map(slug).collect();
-    let named = |id: &str| {
-        let id = slug_of(id);
-        texts.iter().any(|t| *t == *id || (id.len() > 3 && in_words(t, &id)))
-    };
-    (0..ids.len()).filter(|k| named(ids[*k])).max_by_key(|k| (ids[*k].len(), std::cmp::Reverse(*k)))
-}
+/// Words of a name or label that are looked at, and words of an id inside them.
+const WORDS: usize = 64;
+const ID_WORDS: usize = 12;
 
-/// Whether the words of `part` follow each other in `text`; both are slugs.
-fn in_words(text: &str, part: &str) -> bool {
-    text.match_indices(part).any(|(at, _)| {
-        let (before, after) = (&text[..at], &text[at + part.len()..]);
-        (before.is_empty() || before.ends_with('_')) && (after.is_empty() || after.starts_with('_'))
-    })
+/// The constraints that judgements may name, by the slug of their id.
+pub(super) struct Constraints(HashMap<String, usize>);
+
+impl Constraints {
+    pub(super) fn new<'i>(ids: impl Iterator<Item = &'i str>) -> Self {
+        let mut all = HashMap::default();
+        for (place, id) in ids.enumerate() {
+            all.entry(slug(id)).or_insert(place);
+        }
+        Self(all)
+    }
+
+    /// The place of the one that a judgement names in its name or its label: the id is all of it, or stands in it as whole
+    /// words. Of several the one with the longest id.
+    pub(super) fn named(&self, name: &str, label: Option<&str>) -> Option<usize> {
+        let texts = || std::iter::once(name).chain(label);
+        if let Some(k) = texts().find_map(|t| self.0.get(slug_of(t).as_ref())) {
+            return Some(*k);
+        }
+        let mut best: Option<(usize, usize)> = None;
+        for text in texts().map(slug) {
+            let words: Vec<&str> = text.split('_').take(WORDS).collect();
+            for from in 0..words.len() {
+                for to in from + 1..=words.len().min(from + ID_WORDS) {
+                    let part = words[from..to].join("_");
+                    if part.len() > 3
+                        && best.is_none_or(|(n, _)| part.len() > n)
+                        && let Some(k) = self.0.get(&part)
+                    {
+                        best = Some((part.len(), *k));
+                    }
+                }
+            }
+        }
+        best.map(|(_, k)| k)
+    }
 }
 
 #[cfg(test)]
@@ -122,8 +147,8 @@ mod tests {
 
     #[test]
     fn a_constraint_is_named_by_whole_words() {
-        let ids = ["refund-window", "refund-window-30d", "pii"];
-        let of = |name: &str, label: Option<&str>| speaks_of(name, label, &ids);
+        let ids = Constraints::new(["refund-window", "refund-window-30d", "pii"].into_iter());
+        let of = |name: &str, label: Option<&str>| ids.named(name, label);
         assert_eq!(of("Refund_Window_30d", None), Some(1));
         assert_eq!(of("guardrail/refund-window-30d", None), Some(1));
         assert_eq!(of("refund window", None), Some(0));

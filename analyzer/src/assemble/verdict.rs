@@ -14,7 +14,7 @@ use super::constraints::{Sought, carries, received};
 use super::context::view_unknown;
 use super::emit::Keys;
 use super::judge::Task;
-use super::judgement::{failed, speaks_of};
+use super::judgement::{Constraints, failed};
 use crate::tables::{EvaluationRow, RunConstraintRow, Tables};
 
 /// A constraint that may have been broken.
@@ -143,7 +143,7 @@ impl Task<'_> {
         started: &HashMap<usize, usize>,
         asked: &mut [Vec<usize>],
     ) {
-        let ids: Vec<&str> = subjects.iter().map(|s| s.id.as_str()).collect();
+        let constraints = Constraints::new(subjects.iter().map(|s| s.id.as_str()));
         let call_of: HashMap<usize, usize> = (0..self.calls.len())
             .filter(|c| self.is_tool[*c])
             .filter_map(|c| Some((self.calls[c].node?, c)))
@@ -163,7 +163,7 @@ impl Task<'_> {
             // Scores of Baton's own that were sent out are no judgement of anyone else.
             let others = self.g.nodes[n].evaluations.iter().filter(|(name, ..)| !name.starts_with("baton."));
             for &(name, score, label) in others {
-                let subject = speaks_of(name, label, &ids);
+                let subject = constraints.named(name, label);
                 if let (Some(r), Some(s)) = (at.run, subject)
                     && !asked[r].contains(&s)
                 {
@@ -182,7 +182,7 @@ impl Task<'_> {
                     score,
                     label,
                     failed: failed(name, score, label, subject.is_some()),
-                    constraint_id: subject.map(|s| ids[s]),
+                    constraint_id: subject.map(|s| subjects[s].id.as_str()),
                     time: at.time.filter(|t| *t > 0 && *t < i64::MAX),
                 });
             }
@@ -196,21 +196,27 @@ impl Task<'_> {
         call_of: &HashMap<usize, usize>,
         transfer_of: &HashMap<usize, usize>,
     ) -> Place {
+        let own = self.runs.of_node[node];
         for n in std::iter::once(node).chain(self.g.ancestors(node)) {
+            // What stands around the run is not what is judged, except the transfer that started it.
+            let outside = own.is_some() && self.runs.of_node[n] != own;
             if let Some(&t) = transfer_of.get(&n) {
                 return Place { transfer: Some(t), run: self.transfers[t].to_run, ..Place::default() };
+            }
+            if outside {
+                break;
             }
             if let Some(&c) = call_of.get(&n) {
                 let call = &self.calls[c];
                 let time = Some(call.start.unwrap_or(call.order));
                 return Place { call: Some(c), run: call.run, time, ..Place::default() };
             }
-            if let Some(run) = self.runs.of_node[n] {
-                let time = Some(self.g.nodes[n].start).filter(|_| self.g.nodes[n].s.role == Role::Inference);
-                return Place { run: Some(run), time, ..Place::default() };
+            if self.g.nodes[n].s.role == Role::Inference {
+                let time = Some(self.g.nodes[n].start);
+                return Place { run: self.runs.of_node[n], time, ..Place::default() };
             }
         }
-        Place::default()
+        Place { run: own, ..Place::default() }
     }
 
     /// For each subject asked about: when the run first saw it, by the word of its own tracing or in the input of a model call.
