@@ -233,6 +233,9 @@ pub(super) fn evaluation(r: &Row<'_>) -> Value {
 /// The verdict on a violation, in words.
 pub(super) fn verdict(r: &Row<'_>) -> String {
     match r.text("verdict").unwrap_or_default() {
+        "state" if r.text("handoff_id").is_none() => {
+            "no transfer reached the agent, and its own view did not hold it (state)".to_owned()
+        }
         "state" => "no durable state or contract ever held it (state)".to_owned(),
         "payload" => "it was held, and the transfer did not carry it (payload)".to_owned(),
         "filter" => "the payload carried it, and the agent's view did not hold it (filter)".to_owned(),
