@@ -52,7 +52,7 @@ pub(crate) enum Command {
     #[command(after_help = EXITS)]
     Explain(Explain),
     /// Ask in SQL over the tables: tasks, agent_runs, inferences, tool_calls, handoffs, handoff_constraints, leaks,
-    /// findings, spans.
+    /// run_constraints, evaluations, rule_checks, violations, findings, spans.
     #[command(after_help = EXITS)]
     Sql(Sql),
     /// Make up runs of agents whose truth is known, to measure speed and check numbers at scale.
@@ -104,6 +104,10 @@ pub(crate) struct Eval {
     /// Write to this file instead of standard output. It appears when it is whole.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Also send the scores of transfers, as `gen_ai.evaluation.result` events on their spans, to `otlp://HOST:PORT` (gRPC,
+    /// not encrypted). A token is taken from BATON_TOKEN.
+    #[arg(long, value_name = "URL")]
+    pub(crate) emit: Option<String>,
 }
 
 /// `import`.

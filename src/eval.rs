@@ -8,13 +8,14 @@ use baton_record::config::Config;
 
 use crate::cli::{Eval, Format};
 use crate::output::Output;
-use crate::{Exit, source, terminal};
+use crate::{Exit, emit, source, terminal};
 
 /// Evaluates and writes the report.
 pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
     let window = source::window(&args.period)?;
     // A place that cannot be written to is told before the work.
     let mut out = Output::open(args.output.as_deref())?;
+    let target = args.emit.as_deref().map(emit::Target::parse).transpose()?;
     source::block_on(async {
         let o = source::open(&args.source, config, window).await?;
         match args.format {
@@ -27,6 +28,9 @@ pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
             Format::Markdown => out.write_all(summary::document(&o.session).await?.markdown().as_bytes())?,
         }
         out.finish()?;
+        if let Some(t) = target {
+            emit::send(&o.session, &t).await?;
+        }
         Ok(o.exit())
     })
 }

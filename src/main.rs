@@ -5,6 +5,7 @@
 
 mod cli;
 mod collect;
+mod emit;
 mod eval;
 mod explain;
 mod generate;

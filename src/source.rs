@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use baton_analyzer::report::text;
+use baton_analyzer::rules;
 use baton_analyzer::session::{Limits, Session};
 use baton_analyzer::window::Window;
 use baton_collector::import::{Position, Summary, import};
@@ -17,7 +18,7 @@ use baton_record::config::Config;
 use crate::cli::{DEFAULT_STORE, Period, Source};
 use crate::{Exit, Usage, terminal};
 
-/// Reads the configuration: the named file, else `baton.toml` of the working folder, else the defaults.
+/// Reads and checks the configuration: the named file, else `baton.toml` of the working folder, else the defaults.
 pub(crate) fn config(path: Option<&Path>) -> Result<Config> {
     let default = Path::new("baton.toml");
     let path = match path {
@@ -27,7 +28,9 @@ pub(crate) fn config(path: Option<&Path>) -> Result<Config> {
     };
     terminal::detail(|| format!("configuration: {}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| Usage(format!("{}: {e}", path.display())))?;
-    Ok(Config::parse(&path.display().to_string(), &text).map_err(|e| Usage(e.to_string()))?)
+    let config = Config::parse(&path.display().to_string(), &text).map_err(|e| Usage(e.to_string()))?;
+    rules::check(&config).map_err(|e| Usage(e.to_string()))?;
+    Ok(config)
 }
 
 /// A session with what it stands on.

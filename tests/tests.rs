@@ -10,6 +10,7 @@
 //! | `store` | importing, keeping, asking |
 //! | `order` | neither order, nor splitting, nor repetition, nor the content mode changes a report |
 //! | `refresh` | tables that are brought up to date are those made at once; windows part the tasks |
+//! | `policy` | broken rules are found, and each is put down to whoever lost it |
 //! | `keep` | keeping a store in order changes no answer |
 //! | `live` | what the collector acknowledges is kept, whatever happens to it |
 //! | `html` | the HTML report says what the JSON report says, and files appear whole |
@@ -29,6 +30,7 @@ mod html;
 mod keep;
 mod live;
 mod order;
+mod policy;
 mod refresh;
 mod shell;
 mod store;

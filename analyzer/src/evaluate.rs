@@ -273,6 +273,12 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// A number with its fraction.
+    pub fn float(&self, name: &str) -> Option<f64> {
+        let c = self.column(name)?;
+        (*c.data_type() == DataType::Float64).then(|| c.as_primitive::<Float64Type>().value(self.i))
+    }
+
     /// A truth value.
     pub fn flag(&self, name: &str) -> Option<bool> {
         let c = self.column(name)?;

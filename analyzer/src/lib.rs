@@ -12,5 +12,7 @@ mod kept;
 pub mod measures;
 pub mod plan;
 pub mod report;
+pub mod rules;
 pub mod session;
 mod units;
+pub mod violations;

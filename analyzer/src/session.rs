@@ -18,8 +18,8 @@ use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, Session
 
 use crate::files;
 use crate::kept::{Keeper, Kept};
-use crate::tables;
 use crate::window::Window;
+use crate::{rules, tables, violations};
 
 /// Why a store could not be opened or a question not answered.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +35,9 @@ pub enum Error {
         /// Its layout.
         found: String,
     },
+    /// A rule of the configuration is wrong.
+    #[error(transparent)]
+    Rule(#[from] baton_record::config::ConfigError),
     /// The file system said no.
     #[error("{path}: {source}")]
     Io {
@@ -105,6 +108,7 @@ impl Session {
     /// # Errors
     /// Where there is no store, a file cannot be read, or the disk is full.
     pub async fn open(store: &Path, config: &Config, limits: Limits, window: Window) -> Result<Self> {
+        rules::check(config)?;
         let spans = store.join("spans");
         if !spans.is_dir() {
             return Err(Error::NoStore(store.to_owned()));
@@ -125,6 +129,7 @@ impl Session {
         let s = Self { ctx, files, kept, window };
         s.register_spans().await?;
         s.register_tables().await?;
+        violations::register(&s.ctx, config).await?;
         Ok(s)
     }
 

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, BooleanBuilder, Int64Builder, ListBuilder, RecordBatch, StringViewBuilder, StructArray,
-    TimestampNanosecondBuilder,
+    ArrayRef, BooleanBuilder, Float64Builder, Int64Builder, ListBuilder, RecordBatch, StringViewBuilder,
+    StructArray, TimestampNanosecondBuilder,
 };
 use datafusion::arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use datafusion::arrow::error::ArrowError;
@@ -57,6 +57,7 @@ cell!(Text, StringViewBuilder, &'a str, false, DataType::Utf8View, |b, v| b.appe
 cell!(TextOpt, StringViewBuilder, Option<&'a str>, true, DataType::Utf8View, |b, v| b.append_option(v));
 cell!(Int, Int64Builder, i64, false, DataType::Int64, |b, v| b.append_value(v));
 cell!(IntOpt, Int64Builder, Option<i64>, true, DataType::Int64, |b, v| b.append_option(v));
+cell!(FloatOpt, Float64Builder, Option<f64>, true, DataType::Float64, |b, v| b.append_option(v));
 cell!(Flag, BooleanBuilder, bool, false, DataType::Boolean, |b, v| b.append_value(v));
 cell!(FlagOpt, BooleanBuilder, Option<bool>, true, DataType::Boolean, |b, v| b.append_option(v));
 
@@ -155,6 +156,7 @@ fn plain_type(t: &DataType, nullable: bool) -> String {
     let name = match t {
         DataType::Utf8View => "text",
         DataType::Int64 => "bigint",
+        DataType::Float64 => "double",
         DataType::Boolean => "boolean",
         DataType::Timestamp(..) => "timestamp (ns, UTC)",
         _ => "list of text",
@@ -261,6 +263,7 @@ table! {
         handoff_id: Text = "id",
         task_id: Text = "task",
         trace_id: Text = "trace of the transfer",
+        span_id: Text = "span that shows it, or the receiver's first",
         seq: Int = "position among the task's transfers, by time",
         time: Time = "when",
         service: TextOpt = "service",
@@ -349,6 +352,43 @@ table! {
 }
 
 table! {
+    /// One row per run and constraint that a rule or a judgement speaks of (METRICS.md section 4).
+    run_constraints RunConstraints RunConstraintRow {
+        run_id: Text = "run",
+        task_id: Text = "task",
+        agent: TextOpt = "its agent",
+        handoff_id: TextOpt = "the transfer that started it; NULL: it was not transferred to",
+        constraint_id: Text = "constraint",
+        text: TextOpt = "its text; NULL: not stated, or content is not kept",
+        seen_at: Time = "when the run first saw it; NULL: nothing shows that it did",
+        verdict: Text = "who lost it for what the run did before that: `state`, `payload`, `filter` or `unknown`; `model`: it saw it from its start",
+        missing: TextOpt = "what is missing where the verdict is `unknown`",
+        last_activity: Time = "last start or end of a span of its task: evaluation windows are of this",
+    }
+}
+
+table! {
+    /// One row per judgement (`gen_ai.evaluation.result`) on a span of the task.
+    evaluations Evaluations EvaluationRow {
+        task_id: Text = "task",
+        trace_id: Text = "trace of the span that is judged",
+        span_id: Text = "that span",
+        handoff_id: TextOpt = "the transfer that is judged, or that started the run; NULL: neither",
+        run_id: TextOpt = "the run that is judged; NULL: the span stands in none",
+        agent: TextOpt = "its agent",
+        call: TextOpt = "id of the tool call that is judged",
+        tool: TextOpt = "its tool",
+        name: Text = "`gen_ai.evaluation.name`",
+        score: FloatOpt = "`gen_ai.evaluation.score.value`",
+        label: TextOpt = "`gen_ai.evaluation.score.label`",
+        failed: FlagOpt = "it says that something went wrong; NULL: neither label nor score tells",
+        constraint_id: TextOpt = "the constraint that its name or label speaks of",
+        time: Time = "start of the call or model call that is judged; NULL: a whole run or transfer is",
+        last_activity: Time = "last start or end of a span of its task: evaluation windows are of this",
+    }
+}
+
+table! {
     /// What stands out, for people.
     findings Findings FindingRow {
         kind: Text = "kind",
@@ -376,6 +416,10 @@ pub struct Tables {
     pub handoff_constraints: HandoffConstraints,
     /// Leaks.
     pub leaks: Leaks,
+    /// What runs knew of constraints.
+    pub run_constraints: RunConstraints,
+    /// Judgements.
+    pub evaluations: Evaluations,
     /// Findings.
     pub findings: Findings,
 }
@@ -413,7 +457,7 @@ pub const HASHES: [&str; 9] = [
 ];
 
 /// Names and fields of all tables, in the order of [`Tables::finish`].
-pub fn all() -> [(&'static str, Fields); 8] {
+pub fn all() -> [(&'static str, Fields); 10] {
     [
         (Tasks::NAME, Tasks::fields()),
         (AgentRuns::NAME, AgentRuns::fields()),
@@ -422,6 +466,8 @@ pub fn all() -> [(&'static str, Fields); 8] {
         (Handoffs::NAME, Handoffs::fields()),
         (HandoffConstraints::NAME, HandoffConstraints::fields()),
         (Leaks::NAME, Leaks::fields()),
+        (RunConstraints::NAME, RunConstraints::fields()),
+        (Evaluations::NAME, Evaluations::fields()),
         (Findings::NAME, Findings::fields()),
     ]
 }
@@ -436,6 +482,8 @@ impl Default for Tables {
             handoffs: Handoffs::new(),
             handoff_constraints: HandoffConstraints::new(),
             leaks: Leaks::new(),
+            run_constraints: RunConstraints::new(),
+            evaluations: Evaluations::new(),
             findings: Findings::new(),
         }
     }
@@ -451,6 +499,8 @@ impl Tables {
             + self.handoffs.len
             + self.handoff_constraints.len
             + self.leaks.len
+            + self.run_constraints.len
+            + self.evaluations.len
             + self.findings.len
     }
 
@@ -472,6 +522,8 @@ impl Tables {
             self.handoffs.finish(),
             self.handoff_constraints.finish(),
             self.leaks.finish(),
+            self.run_constraints.finish(),
+            self.evaluations.finish(),
             self.findings.finish(),
         ];
         Ok(parts.into_iter().map(RecordBatch::from).collect())
@@ -486,7 +538,7 @@ pub fn schema_of(fields: &Fields) -> SchemaRef {
 /// The tables as Markdown, for the README.
 pub fn markdown() -> String {
     let mut out = String::new();
-    let docs: [(&str, Vec<ColumnDoc>); 8] = [
+    let docs: [(&str, Vec<ColumnDoc>); 10] = [
         (Tasks::NAME, Tasks::docs()),
         (AgentRuns::NAME, AgentRuns::docs()),
         (Inferences::NAME, Inferences::docs()),
@@ -494,6 +546,8 @@ pub fn markdown() -> String {
         (Handoffs::NAME, Handoffs::docs()),
         (HandoffConstraints::NAME, HandoffConstraints::docs()),
         (Leaks::NAME, Leaks::docs()),
+        (RunConstraints::NAME, RunConstraints::docs()),
+        (Evaluations::NAME, Evaluations::docs()),
         (Findings::NAME, Findings::docs()),
     ];
     for (name, columns) in docs {

@@ -19,6 +19,11 @@
 //! text = "Refund only within 30 days of capture"
 //! patterns = ["(?i)within 30 days"]
 //! agents = ["Refunds Specialist"] # whom it binds; absent: everyone
+//!
+//! [[rules]]                       # what breaks a constraint: a predicate over the columns of `tool_calls`
+//! id = "late-refund"
+//! constraint = "refund-window-30d"
+//! where = "tool = 'issue_refund' AND arg(args, 'days') > 30"
 //! ```
 //!
 //! `[collect]` is described in [`crate::collect`].
@@ -92,6 +97,36 @@ pub struct Policy {
     pub agents: Vec<String>,
 }
 
+/// When a tool call breaks a constraint of the catalogue. That the predicate is one is checked by the analyzer, which can
+/// read SQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Id, each once.
+    pub id: String,
+    /// Id of the constraint, which stands in the catalogue.
+    pub constraint: String,
+    /// A predicate in SQL over one row of `tool_calls`.
+    pub predicate: String,
+    /// The file it stands in.
+    pub file: String,
+    /// Line of the predicate, from 1.
+    pub line: usize,
+    /// Column of the predicate, from 1.
+    pub column: usize,
+}
+
+impl Rule {
+    /// What is wrong with the predicate, with its place.
+    pub fn wrong(&self, reason: &str) -> ConfigError {
+        ConfigError {
+            file: self.file.clone(),
+            line: self.line,
+            column: self.column,
+            reason: format!("rules.where of `{}`: {reason}", self.id),
+        }
+    }
+}
+
 /// The checked configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
@@ -109,6 +144,8 @@ pub struct Config {
     pub volatile: Vec<String>,
     /// The policy catalogue.
     pub policies: Vec<Policy>,
+    /// What breaks a constraint of the catalogue.
+    pub rules: Vec<Rule>,
     /// The live collector.
     pub collect: Collect,
     /// Identity of this configuration as text: what was computed under another one is stale.
@@ -145,6 +182,7 @@ struct Raw {
     aliases: BTreeMap<String, Spanned<String>>,
     tools: RawTools,
     constraints: Vec<RawPolicy>,
+    rules: Vec<RawRule>,
     collect: RawCollect,
 }
 
@@ -187,6 +225,14 @@ struct RawPolicy {
     patterns: Vec<Spanned<String>>,
     #[serde(default)]
     agents: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRule {
+    id: Spanned<String>,
+    constraint: Spanned<String>,
+    r#where: Spanned<String>,
 }
 
 impl Config {
@@ -266,6 +312,28 @@ impl Config {
                 agents: p.agents.iter().map(|a| slug(a)).collect(),
             });
         }
+        for r in raw.rules {
+            let (id, constraint) = (r.id.get_ref(), r.constraint.get_ref());
+            if id.trim().is_empty() {
+                return Err(fail(Some(r.id.span()), "rules.id: is empty".to_owned()));
+            }
+            if config.rules.iter().any(|x| x.id == *id) {
+                return Err(fail(Some(r.id.span()), format!("rules.id: `{id}` stands twice")));
+            }
+            if !config.policies.iter().any(|p| p.constraint.id == *constraint) {
+                let reason = format!("rules.constraint: no [[constraints]] has the id `{constraint}`");
+                return Err(fail(Some(r.constraint.span()), reason));
+            }
+            let (line, column) = position(text, r.r#where.span().start);
+            config.rules.push(Rule {
+                id: id.clone(),
+                constraint: constraint.clone(),
+                predicate: r.r#where.into_inner(),
+                file: file.to_owned(),
+                line,
+                column,
+            });
+        }
         Ok(config)
     }
 
@@ -301,7 +369,7 @@ mod tests {
             .map(|l| l.trim_start_matches("//!").trim_start().to_owned() + "\n")
             .collect();
         let c = Config::parse("baton.toml", &toml).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(c.policies.len(), 1);
+        assert_eq!((c.policies.len(), c.rules.len()), (1, 1));
         assert_eq!(c.mutating[1].touches, ["get_stock"]);
         assert_eq!(c.policies_in("only within 30 Days, please").collect::<Vec<_>>(), ["refund-window-30d"]);
     }
@@ -319,6 +387,8 @@ mod tests {
                 "twice",
             ),
             ("[[constraints]]\nid = \"a\"\n", 2, "neither"),
+            ("[[rules]]\nid = \"r\"\nconstraint = \"a\"\nwhere = \"true\"\n", 3, "`a`"),
+            ("[[rules]]\nid = \"r\"\nconstraint = \"a\"\n", 1, "where"),
         ];
         for (text, line, part) in cases {
             let e = Config::parse("baton.toml", text).err();
@@ -327,6 +397,16 @@ mod tests {
                 "{text}: {e:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_rule_knows_its_place() {
+        let text = "[[constraints]]\nid = \"a\"\ntext = \"b\"\n\n[[rules]]\nid = \"r\"\nconstraint = \"a\"\nwhere = \"tool = 'x'\"\n";
+        let c = Config::parse("p.toml", text).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((c.rules[0].predicate.as_str(), c.rules[0].line, c.rules[0].column), ("tool = 'x'", 8, 9));
+        assert_eq!(c.rules[0].wrong("no").to_string(), "p.toml:8:9: rules.where of `r`: no");
+        let twice = format!("{text}[[rules]]\nid = \"r\"\nconstraint = \"a\"\nwhere = \"true\"\n");
+        assert!(Config::parse("p.toml", &twice).is_err_and(|e| e.line == 10));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod durability;
 mod examples;
 mod exporters;
 mod objects;
+mod scores;
 mod security;
 
 use std::collections::HashMap;

@@ -32,6 +32,8 @@ pub(super) struct At {
     pub text: Option<String>,
     pub soft: bool,
     pub active: bool,
+    /// Durable state or an earlier contract holds it.
+    pub held: bool,
     pub stated: bool,
     pub in_payload: Option<bool>,
     pub in_view: Option<bool>,
@@ -110,12 +112,7 @@ impl Tracker {
             }
             let in_payload = if !payload_known {
                 None
-            } else if stated.iter().any(|c| c.id == a.id || c.hash == a.hash)
-                || payloads_hold(rules, t, a)
-                || t.explicit.is_some_and(|h| {
-                    h.constraint_ids().contains(&a.id) || h.constraint_hashes().contains(&a.hash)
-                })
-            {
+            } else if carries(t, &a.hash, &Sought::new(rules, &a.id, &a.shingles)) {
                 Some(true)
             } else {
                 (!payload_cut).then_some(false)
@@ -126,6 +123,7 @@ impl Tracker {
                 text: a.text.clone(),
                 soft: a.soft,
                 active: true,
+                held: a.held,
                 stated: false,
                 in_payload,
                 in_view: None,
@@ -146,6 +144,7 @@ impl Tracker {
                     text: c.text.map(str::to_owned),
                     soft: c.soft,
                     active: false,
+                    held: false,
                     stated: true,
                     in_payload: Some(true),
                     in_view: None,
@@ -176,7 +175,7 @@ impl Tracker {
             };
             x.in_view = if held { Some(true) } else { (!view_cut).then_some(false) };
         }
-        let out = judge(list, &self.active, view_known, payload_known, payload_unknown, t.to_run.is_some());
+        let out = judge(list, view_known, payload_known, payload_unknown, t.to_run.is_some());
         // What this transfer states is in force from now on; what it retires is not.
         self.active.retain(|a| !retired.iter().any(|r| r.id == a.id || r.hash == a.hash));
         if t.outcome == "accepted" {
@@ -198,7 +197,9 @@ impl Tracker {
             for id in h.state_constraint_ids().iter() {
                 let at = h.constraint_ids().iter().position(|x| x == id);
                 let hash = at.and_then(|k| h.constraint_hashes().iter().nth(k)).unwrap_or_default();
-                if !self.active.iter().any(|a| a.id == id) {
+                if let Some(a) = self.active.iter_mut().find(|a| a.id == id) {
+                    a.held = true;
+                } else {
                     self.active.push(Active {
                         id: id.to_owned(),
                         hash: hash.to_owned(),
@@ -235,7 +236,6 @@ impl Tracker {
 
 fn judge(
     mut list: Vec<At>,
-    active: &[Active],
     view_known: bool,
     payload_known: bool,
     payload_unknown: Option<&'static str>,
@@ -245,10 +245,9 @@ fn judge(
         x.counted = ran && (x.active || (x.stated && view_known));
         x.got = if view_known { x.in_view } else { x.in_payload };
         if x.counted && x.got == Some(false) {
-            let held = x.stated || active.iter().any(|a| (a.id == x.id || a.hash == x.hash) && a.held);
             x.cause = Some(match x.in_payload {
                 Some(true) => "dropped_by_filter",
-                _ if !held => "not_in_state",
+                _ if !x.stated && !x.held => "not_in_state",
                 _ => "dropped_from_payload",
             });
         }
@@ -279,9 +278,13 @@ fn judge(
     c
 }
 
-fn payloads_hold(rules: &Rules, t: &Transfer<'_>, a: &Active) -> bool {
-    let sought = Sought::new(rules, &a.id, &a.shingles);
-    t.payloads.iter().any(|p| sought.in_payload(p))
+/// Whether a transfer carries a constraint: stated in its payload, said in the words of it, or told by the sender's tracing.
+pub(super) fn carries(t: &Transfer<'_>, hash: &str, sought: &Sought<'_>) -> bool {
+    let stated =
+        |p: &PayloadRef<'_>| p.constraints().any(|c| !c.retired && (c.id == sought.id || c.hash == hash));
+    t.payloads.iter().any(|p| stated(p) || sought.in_payload(p))
+        || t.explicit
+            .is_some_and(|h| h.constraint_ids().contains(sought.id) || h.constraint_hashes().contains(hash))
 }
 
 fn view_holds(f: &Inference<'_>, sought: &Sought<'_>) -> bool {
@@ -289,15 +292,15 @@ fn view_holds(f: &Inference<'_>, sought: &Sought<'_>) -> bool {
 }
 
 /// What a text must hold where it holds a constraint: computed once, then looked for in many texts.
-struct Sought<'s> {
-    id: &'s str,
+pub(super) struct Sought<'s> {
+    pub id: &'s str,
     phrase: &'s [u32],
     /// Of the id.
     own: Prints,
 }
 
 impl<'s> Sought<'s> {
-    fn new(rules: &Rules, id: &'s str, phrase: &'s [u32]) -> Self {
+    pub(super) fn new(rules: &Rules, id: &'s str, phrase: &'s [u32]) -> Self {
         Self { id, phrase, own: rules.key.prints(id) }
     }
 
@@ -305,7 +308,7 @@ impl<'s> Sought<'s> {
         p.policies().contains(self.id) || self.holds(p.shingles(), p.idents())
     }
 
-    fn in_item(&self, i: &ItemRef<'_>) -> bool {
+    pub(super) fn in_item(&self, i: &ItemRef<'_>) -> bool {
         !i.blanked && self.holds(i.shingles(), i.idents())
     }
 
@@ -325,7 +328,7 @@ impl<'s> Sought<'s> {
 }
 
 /// What the receivers' own tracing says they got, by run: the first span of each that says it.
-fn received<'a>(g: &Graph<'a>, runs: &Runs<'a>) -> HashMap<usize, Vec<String>> {
+pub(super) fn received<'a>(g: &Graph<'a>, runs: &Runs<'a>) -> HashMap<usize, Vec<String>> {
     let mut out = HashMap::default();
     for (i, n) in g.nodes.iter().enumerate() {
         if let (Some(run), Some(h)) =

@@ -8,6 +8,7 @@ use baton_record::constraint::set_hash;
 use baton_record::contract::{REQUIRED, field_names};
 use siphasher::sip::SipHasher13;
 
+use super::Rules;
 use super::constraints::At;
 use super::judge::Task;
 use super::repeats::Kind;
@@ -63,7 +64,7 @@ impl Task<'_> {
         }
     }
 
-    pub(super) fn write(&self, out: &mut Tables) {
+    pub(super) fn write(&self, rules: &Rules, out: &mut Tables) {
         let partial = self.g.partial;
         let service = self.g.order.iter().find_map(|i| self.g.nodes[*i].s.service());
         let keys = self.keys();
@@ -71,6 +72,7 @@ impl Task<'_> {
         self.write_calls(out, &keys, service, partial.is_some());
         self.write_runs(out, &keys);
         self.write_task(out, service, partial);
+        self.write_verdicts(rules, out, &keys);
         self.write_findings(out, &keys.handoffs, partial);
     }
 
@@ -96,6 +98,7 @@ impl Task<'_> {
                 handoff_id: keys.handoffs[i].as_str(),
                 task_id: &self.id,
                 trace_id: s.trace_id,
+                span_id: s.span_id,
                 seq: i as i64,
                 time: Some(t.time).filter(|t| *t > 0 && *t < i64::MAX),
                 service: s.service().or(service),
@@ -298,12 +301,12 @@ pub(super) fn refs_of(v: &[String]) -> Vec<&str> {
 }
 
 /// The ids of what was found, each computed once, and the names of the agents by run.
-struct Keys<'t> {
-    calls: Vec<Id>,
-    handoffs: Vec<Id>,
-    runs: Vec<Id>,
+pub(super) struct Keys<'t> {
+    pub calls: Vec<Id>,
+    pub handoffs: Vec<Id>,
+    pub runs: Vec<Id>,
     inferences: Vec<Id>,
-    agents: Vec<Option<&'t str>>,
+    pub agents: Vec<Option<&'t str>>,
 }
 
 /// 16 hex digits.

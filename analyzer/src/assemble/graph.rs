@@ -8,6 +8,9 @@ use std::hash::{Hash, Hasher};
 use baton_record::schema::{Contents, ItemRef, PayloadRef, SpanRef};
 use baton_record::span::{Args, ItemKind, Role, Source, Status, View};
 
+/// Name, score and label of a judgement.
+pub(super) type Judged<'a> = (&'a str, Option<f64>, Option<&'a str>);
+
 /// A span in the tree.
 #[derive(Debug)]
 pub(super) struct Node<'a> {
@@ -24,6 +27,8 @@ pub(super) struct Node<'a> {
     pub input: Option<Vec<ItemRef<'a>>>,
     pub output: Option<Vec<ItemRef<'a>>>,
     pub payloads: Vec<PayloadRef<'a>>,
+    /// Judgements about it: of the span and of log records, each once.
+    pub evaluations: Vec<Judged<'a>>,
     pub view: View,
     pub error: bool,
     /// A recording of something that another node records: not looked at again.
@@ -140,6 +145,7 @@ impl<'a> Graph<'a> {
                     input: s.input(contents),
                     output: s.output(contents),
                     payloads: s.payloads(),
+                    evaluations: s.evaluations(),
                     view: s.view,
                     error: s.status == Status::Error,
                     duplicate: false,
@@ -275,9 +281,14 @@ impl<'a> Graph<'a> {
             return;
         }
         let place = |l: &SpanRef<'a>| (l.trace_id, l.span_id, l.start, l.name());
-        logs.sort_by(|(a, x), (b, y)| place(a).cmp(&place(b)).then_with(|| x.hashes().cmp(&y.hashes())));
+        let judged = |l: &SpanRef<'a>| {
+            let all = l.evaluations().into_iter();
+            all.map(|(name, score, label)| (name, score.map(f64::to_bits), label)).collect::<Vec<_>>()
+        };
+        let holds = |l: &SpanRef<'a>, h: &Held<'a>| (h.hashes(), judged(l));
+        logs.sort_by(|(a, x), (b, y)| place(a).cmp(&place(b)).then_with(|| holds(a, x).cmp(&holds(b, y))));
         // The same record twice is once.
-        logs.dedup_by(|(a, x), (b, y)| place(a) == place(b) && x.hashes() == y.hashes());
+        logs.dedup_by(|(a, x), (b, y)| place(a) == place(b) && holds(a, x) == holds(b, y));
         let mut by_call: HashMap<(&str, &str), usize> = HashMap::default();
         for (i, n) in self.nodes.iter().enumerate() {
             if let (Role::Tool, Some(c), true) = (n.s.role, n.s.call_id(), n.s.tool().is_some()) {
@@ -293,6 +304,12 @@ impl<'a> Graph<'a> {
             };
             let Some(t) = target else { continue };
             let n = &mut self.nodes[t];
+            for e in l.evaluations() {
+                // A judge may say it on the span and beside it.
+                if !n.evaluations.contains(&e) {
+                    n.evaluations.push(e);
+                }
+            }
             if l.role == Role::Tool {
                 let lacks = n.input.as_ref().is_none_or(|i| i.first().is_none_or(|c| c.args == Args::Absent));
                 if lacks {

@@ -152,7 +152,7 @@ pub(super) fn task<'a>(
         key: rules.key,
     };
     t.judge(rules);
-    t.write(out);
+    t.write(rules, out);
 }
 
 fn identity(g: &Graph<'_>, task_id: Option<&str>) -> String {

@@ -10,6 +10,7 @@
 //! | `intents`, `transfers` | what asked for a transfer, who took it |
 //! | `context`, `constraints`, `repeats`, `bounces` | what each transfer carried and cost |
 //! | `judge`, `outcome` | what is known of each transfer and of the task |
+//! | `verdict`, `judgement` | who lost the rule that was broken |
 //! | `emit`, `findings` | rows of the tables |
 
 mod bounces;
@@ -22,10 +23,12 @@ mod graph;
 mod inference;
 mod intents;
 mod judge;
+mod judgement;
 mod outcome;
 mod repeats;
 mod runs;
 mod transfers;
+mod verdict;
 
 use foldhash::HashMap;
 use std::collections::BTreeMap;
@@ -54,6 +57,8 @@ pub struct PolicyRule {
     pub shingles: Vec<u32>,
     /// Slugs of the agents it binds; empty: everyone.
     pub agents: Vec<String>,
+    /// A rule says when a tool call breaks it.
+    pub has_rule: bool,
 }
 
 /// What assembly needs of the configuration.
@@ -84,6 +89,7 @@ impl Rules {
                 soft: p.constraint.kind == ConstraintKind::Soft,
                 shingles: p.constraint.text.as_deref().map(|t| phrase_shingles(key, t)).unwrap_or_default(),
                 agents: p.agents.clone(),
+                has_rule: config.rules.iter().any(|r| r.constraint == p.constraint.id),
             })
             .collect();
         Self {

@@ -17,7 +17,7 @@ impl Task<'_> {
     /// Did the last model call give a final answer?
     fn completed(&self) -> Option<bool> {
         for n in self.g.order.iter().rev() {
-            for (name, score, label) in self.g.nodes[*n].s.evaluations() {
+            for (name, score, label) in self.g.nodes[*n].evaluations.iter().copied() {
                 if matches!(
                     slug_of(name).as_ref(),
                     "task_completion"

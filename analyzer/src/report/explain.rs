@@ -8,7 +8,7 @@ use baton_record::schema::{Contents, ItemRef, SpanColumns, SpanRef};
 use baton_record::span::{ItemKind, Speaker};
 
 use super::document::{Document, Section, Table};
-use super::{rfc3339, text};
+use super::{rfc3339, text, violations};
 use crate::evaluate::{Row, Rows};
 use crate::session::{Result, Session};
 
@@ -146,7 +146,50 @@ async fn story(session: &Session, task: &str) -> Result<Document> {
     if !lines.is_empty() {
         doc.sections.push(Section { title: "What stands out".to_owned(), lines, table: None });
     }
+    doc.sections.extend(broken(session, task, start).await?);
+    doc.sections.extend(judged(session, task).await?);
     Ok(doc)
+}
+
+/// Broken constraints, each with who lost it.
+async fn broken(session: &Session, task: &str, start: Option<i64>) -> Result<Option<Section>> {
+    let sql = "SELECT * FROM violations WHERE task_id = $1 ORDER BY time, constraint_id, name, call";
+    let mut lines = Vec::new();
+    for r in Rows::new(&session.ask(sql, &[task]).await?)?.all() {
+        let short = |k: &str, n: usize| r.text(k).map(|t| text::short(t, n));
+        let what = short("tool", 60).map(|t| format!(" with {t} at {}", offset(r.time("time"), start)));
+        let said = short("text", 80).map(|t| format!(" ({t})"));
+        lines.push(format!(
+            "{} breaks {}{}{}, says {} {}: {}",
+            text::short(&agent(&r), 40),
+            short("constraint_id", 60).unwrap_or_default(),
+            said.unwrap_or_default(),
+            what.unwrap_or_default(),
+            short("source", 20).unwrap_or_default(),
+            short("name", 60).unwrap_or_default(),
+            violations::verdict(&r)
+        ));
+    }
+    let title = "Broken rules".to_owned();
+    Ok((!lines.is_empty()).then_some(Section { title, lines, table: None }))
+}
+
+/// What others judged.
+async fn judged(session: &Session, task: &str) -> Result<Option<Section>> {
+    let sql = "SELECT * FROM evaluations WHERE task_id = $1 ORDER BY time, name, span_id, label";
+    let mut lines = Vec::new();
+    for r in Rows::new(&session.ask(sql, &[task]).await?)?.all() {
+        let score = r.float("score").map(|s| format!(" {s}")).unwrap_or_default();
+        let label = r.text("label").map(|l| format!(" {}", text::short(l, 60))).unwrap_or_default();
+        let of = r.text("agent").map(|a| format!(" of {}", text::short(a, 40))).unwrap_or_default();
+        let through = r.text("handoff_id").map(|h| format!(", handoff {h}")).unwrap_or_default();
+        lines.push(format!(
+            "{}{of}:{score}{label}{through}",
+            text::short(r.text("name").unwrap_or_default(), 60)
+        ));
+    }
+    let title = "Evaluations by others".to_owned();
+    Ok((!lines.is_empty()).then_some(Section { title, lines, table: None }))
 }
 
 pub(super) fn agent(r: &Row<'_>) -> String {

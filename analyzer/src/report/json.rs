@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::rfc3339;
 use super::spool::Spool;
+use super::violations;
 use crate::evaluate::{Names, PerHandoff, Row, Rows, Stream, Total, Value as Measured, totals};
 use crate::session::{Error, Result, Session};
 
@@ -66,6 +67,23 @@ pub async fn write(session: &Session, out: &mut impl Write) -> Result<()> {
     }
     head(out, "tool_calls")?;
     spool.write(out).map_err(stdout)?;
+
+    for (list, form) in [
+        ("violations", violations::violation as fn(&Row<'_>) -> Value),
+        ("evaluations", violations::evaluation),
+    ] {
+        let mut spool = Spool::new().map_err(stdout)?;
+        let mut rows = Stream::new(session, &format!("SELECT * FROM {list}")).await?;
+        while rows.advance().await? {
+            let r = rows.row();
+            let text = ["constraint_id", "name", "span_id", "label", "call"]
+                .map(|k| r.text(k).unwrap_or_default().to_owned());
+            spool.push((place(&r), r.time("time"), text), &form(&r)).map_err(stdout)?;
+        }
+        head(out, list)?;
+        spool.write(out).map_err(stdout)?;
+    }
+    part(out, ",\"violation_counts\":", &violations::counts(session).await?)?;
 
     part(out, ",\"measures\":", &totals.iter().map(measure).collect::<Vec<_>>())?;
 

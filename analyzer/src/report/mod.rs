@@ -5,9 +5,11 @@ pub mod document;
 pub mod explain;
 pub mod html;
 pub mod json;
+pub mod scores;
 mod spool;
 pub mod summary;
 pub mod text;
+mod violations;
 
 /// A time as RFC 3339 in UTC with nanoseconds.
 pub fn rfc3339(ns: i64) -> String {

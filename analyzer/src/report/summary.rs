@@ -6,7 +6,7 @@ use crate::measures::{ALL, Direction, Measure};
 use crate::session::{Result, Session};
 
 use super::document::{Document, Section, Table};
-use super::{rfc3339, text};
+use super::{rfc3339, text, violations};
 
 /// Rows of each list that is cut.
 pub(super) const SHOWN: usize = 10;
@@ -30,6 +30,7 @@ pub async fn document(session: &Session) -> Result<Document> {
     let mut sections = vec![overview(session).await?, measures(&totals)];
     sections.extend(survival(session).await?);
     sections.extend(pairs(session).await?);
+    sections.extend(violations::sections(session).await?);
     sections.extend(worst(session).await?);
     sections.extend(findings(session).await?);
     Ok(Document { title: "Handoff report".to_owned(), sections })
@@ -334,6 +335,7 @@ pub(super) async fn worst_rows(session: &Session, limit: usize) -> Result<Rows> 
         })
         .collect();
     parts.push("SELECT handoff_id AS id, 4 AS score FROM handoffs WHERE outcome = 'failed'".to_owned());
+    parts.push("SELECT handoff_id AS id, 5 AS score FROM violations WHERE handoff_id IS NOT NULL".to_owned());
     let sql = format!(
         "SELECT w.score, h.* FROM (SELECT id, SUM(score) AS score FROM (\n{}) s GROUP BY id ORDER BY score DESC, id LIMIT {limit}) w \
          JOIN handoffs h ON h.handoff_id = w.id ORDER BY w.score DESC, h.handoff_id",
@@ -381,6 +383,16 @@ pub(super) async fn faults(session: &Session, handoff: &Row<'_>, id: &str) -> Re
             line.push_str(&format!(", prevented by {}", fields.join(", ")));
         }
         out.push(line);
+    }
+    let sql = "SELECT constraint_id, verdict, COUNT(*) AS n FROM violations WHERE handoff_id = $1 \
+               GROUP BY constraint_id, verdict ORDER BY n DESC, constraint_id, verdict";
+    for r in Rows::new(&session.ask(sql, &[id]).await?)?.all() {
+        out.push(format!(
+            "breaks {} {}x: {}",
+            text::short(name(&r, "constraint_id"), 60),
+            r.int("n").unwrap_or(0),
+            name(&r, "verdict")
+        ));
     }
     let sql =
         "SELECT tool, COUNT(*) AS n FROM leaks WHERE handoff_id = $1 GROUP BY tool ORDER BY n DESC, tool";
