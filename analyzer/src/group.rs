@@ -156,7 +156,7 @@ pub(crate) fn in_parallel<A: Sync, T: Send>(
     std::thread::scope(|s| {
         let workers: Vec<_> = files
             .chunks(chunk)
-            .map(|part| s.spawn(|| part.iter().map(|p| f(p)).collect::<Result<Vec<T>>>()))
+            .map(|part| s.spawn(|| part.iter().map(&f).collect::<Result<Vec<T>>>()))
             .collect();
         let mut out = Vec::new();
         for w in workers {
