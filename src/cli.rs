@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use baton_analyzer::compare::LEVEL;
 use baton_collector::live::ingest::Packing;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::generate::Profile;
+use crate::generate::{Profile, Regression};
 
 /// Observability and evaluation for agent handoffs.
 #[derive(Debug, Parser)]
@@ -24,8 +25,11 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Evaluate recorded runs, or a store, and print the handoff report.
-    #[command(after_help = EXITS)]
+    #[command(after_help = EVAL)]
     Eval(Eval),
+    /// Compare two runs: by how much each measure differs, and whether that is more than chance.
+    #[command(after_help = COMPARE)]
+    Compare(Compare),
     /// Keep recorded runs in a store for later `eval`, `explain` and `sql`.
     #[command(after_help = EXITS)]
     Import(Import),
@@ -55,6 +59,12 @@ const COLLECT: &str = "Limits, TLS, tokens, durability and retention are set in 
 
 const EXITS: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 done, but part of the input could not be read.";
 
+const EVAL: &str = "Exit codes: 0 done, and every gate passed; 1 failed, or a gate did; 2 wrong usage or configuration; 3 done, but part of the input \
+                    could not be read; 4 done, but a gate has not enough data. Of several 1 counts most, then 3.";
+
+const COMPARE: &str = "A and B are each a store folder, or recorded OTLP (a file, a folder, a glob), with `@service=NAME` behind it for one service alone.\n\
+                       Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 done, but part of the input could not be read.";
+
 /// Where the data comes from.
 #[derive(Debug, Args)]
 pub(crate) struct Source {
@@ -74,6 +84,27 @@ pub(crate) struct Eval {
     /// Form of the report.
     #[arg(long, value_enum, default_value_t = Format::Terminal)]
     pub(crate) format: Format,
+    /// Check the gates of this file, and end with 1 where one fails, with 4 where one has not enough data.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) gate: Option<PathBuf>,
+}
+
+/// `compare`.
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// What is compared with.
+    pub(crate) a: String,
+    /// What is compared.
+    pub(crate) b: String,
+    /// Only these measures; without any, all.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) measures: Vec<String>,
+    /// The chance of even one false alarm among all differences, where nothing changed.
+    #[arg(long, value_name = "SHARE", default_value_t = LEVEL)]
+    pub(crate) level: f64,
+    /// Form of the report.
+    #[arg(long, value_enum, default_value_t = Sheet::Terminal)]
+    pub(crate) format: Sheet,
 }
 
 /// `import`.
@@ -196,6 +227,13 @@ pub(crate) struct Generate {
     /// Spans per second to a collector; without it as fast as it answers.
     #[arg(long, value_name = "N")]
     pub(crate) rate: Option<u64>,
+    /// Over how many days they are spread.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=366))]
+    pub(crate) days: u64,
+    /// What gets worse on one day for one pair of agents: `DAY:FROM->TO:MEASURE`, the first day being 1; completeness,
+    /// constraint_retention or leaks.
+    #[arg(long, value_name = "CHANGE")]
+    pub(crate) regression: Option<Regression>,
     /// Write what is true of them to this file as JSON, in the names of the report.
     #[arg(long, value_name = "FILE")]
     pub(crate) truth: Option<PathBuf>,
@@ -232,6 +270,16 @@ pub(crate) const DEFAULT_STORE: &str = "baton-data";
 /// Forms of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
+    Terminal,
+    Json,
+    Markdown,
+    /// The gates alone, for continuous integration.
+    Junit,
+}
+
+/// Forms of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sheet {
     Terminal,
     Json,
     Markdown,

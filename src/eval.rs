@@ -1,25 +1,80 @@
 //! `baton eval`.
 
 use std::io::{BufWriter, Write};
+use std::path::Path;
 
 use anyhow::Result;
-use baton_analyzer::report::{json, summary};
+use baton_analyzer::compare::{Side, compare};
+use baton_analyzer::gates::file::Gates;
+use baton_analyzer::gates::{self, Answer, Outcome};
+use baton_analyzer::report::{gates as forms, json, summary};
 use baton_record::config::Config;
 
 use crate::cli::{Eval, Format};
-use crate::{Exit, source};
+use crate::source::Opened;
+use crate::{Exit, Usage, source};
 
 /// Evaluates and prints the report.
 pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
+    let gates = args.gate.as_deref().map(read).transpose()?;
+    if gates.is_none() && args.format == Format::Junit {
+        return Err(Usage("--format junit tells of gates: name them with --gate".to_owned()).into());
+    }
     source::block_on(async {
-        let o = source::open(&args.source, config).await?;
+        let o = source::open(&args.source, config.clone()).await?;
+        let (answers, exit) = match &gates {
+            Some(g) => check(&o, g, config).await.map(|(a, e)| (Some(a), e))?,
+            None => (None, o.exit()),
+        };
         let mut out = BufWriter::new(std::io::stdout().lock());
+        let answers = answers.as_deref();
         match args.format {
-            Format::Json => json::write(&o.session, &mut out).await?,
-            Format::Terminal => out.write_all(summary::document(&o.session).await?.terminal().as_bytes())?,
-            Format::Markdown => out.write_all(summary::document(&o.session).await?.markdown().as_bytes())?,
+            Format::Json => json::write(&o.session, answers, &mut out).await?,
+            Format::Terminal => {
+                let mut doc = summary::document(&o.session).await?;
+                // The end of a long report is what a terminal shows.
+                doc.sections.extend(answers.map(forms::section));
+                out.write_all(doc.terminal().as_bytes())?;
+            }
+            Format::Markdown => {
+                let mut doc = summary::document(&o.session).await?;
+                doc.sections.splice(0..0, answers.map(forms::section));
+                out.write_all(doc.markdown().as_bytes())?;
+            }
+            Format::Junit => out.write_all(forms::junit(answers.unwrap_or_default()).as_bytes())?,
         }
         out.flush()?;
-        Ok(o.exit())
+        Ok(exit)
     })
+}
+
+fn read(path: &Path) -> Result<Gates> {
+    let text = std::fs::read_to_string(path).map_err(|e| Usage(format!("{}: {e}", path.display())))?;
+    Ok(Gates::parse(&path.display().to_string(), &text).map_err(|e| Usage(e.to_string()))?)
+}
+
+/// Asks the gates. A gate that failed counts more than input that could not be read, and that more than data that is missing, for
+/// which it may be the cause.
+async fn check(o: &Opened, gates: &Gates, config: Config) -> Result<(Vec<Answer>, Exit)> {
+    let mut unread = o.exit();
+    let comparison = match &gates.baseline {
+        Some(b) => {
+            let (before, service) = source::named(&b.against, config).await?;
+            if before.exit() != Exit::Done {
+                unread = before.exit();
+            }
+            let a = Side { session: &before.session, service: service.as_deref() };
+            let b_side = Side { session: &o.session, service: None };
+            Some(compare(a, b_side, &b.measures, b.level).await?)
+        }
+        None => None,
+    };
+    let answers = gates::check(&o.session, gates, comparison.as_ref()).await?;
+    let exit = match gates::outcome(&answers) {
+        Outcome::Failed => Exit::Failed,
+        _ if unread != Exit::Done => unread,
+        Outcome::NotEnoughData => Exit::NotEnoughData,
+        Outcome::Passed => Exit::Done,
+    };
+    Ok((answers, exit))
 }

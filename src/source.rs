@@ -59,6 +59,21 @@ pub(crate) async fn open(source: &Source, config: Config) -> Result<Opened> {
     Ok(Opened { session, problems: summary.problems, _folder: Some(folder) })
 }
 
+/// Opens what is named in one word: a store folder, or recorded OTLP; `@service=NAME` behind it means that service alone.
+pub(crate) async fn named(word: &str, config: Config) -> Result<(Opened, Option<String>)> {
+    let (place, service) = match word.split_once("@service=") {
+        Some((place, service)) => (place, Some(service.to_owned())),
+        None => (word, None),
+    };
+    // Only a store has this folder; what is no store is read as files, whose absence is told.
+    let is_store = Path::new(place).join("spans").is_dir();
+    let source = Source {
+        paths: if is_store { Vec::new() } else { vec![place.to_owned()] },
+        store: is_store.then(|| place.into()),
+    };
+    Ok((open(&source, config).await?, service))
+}
+
 /// Reads files into a store, with a progress bar on a terminal, and says on standard error what could not be read.
 pub(crate) fn read(paths: &[String], config: &Config, store: &mut Store, each_file: bool) -> Result<Summary> {
     let inputs = expand(paths);

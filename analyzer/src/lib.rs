@@ -4,8 +4,10 @@ pub mod assemble;
 pub mod tables;
 
 pub mod aside;
+pub mod compare;
 pub mod evaluate;
 pub mod files;
+pub mod gates;
 pub mod group;
 pub mod measures;
 pub mod plan;

@@ -1,8 +1,10 @@
 //! Reports: JSON, terminal, Markdown, and the story of one task.
 
 pub mod answer;
+pub mod comparison;
 pub mod document;
 pub mod explain;
+pub mod gates;
 pub mod json;
 mod spool;
 pub mod summary;

@@ -35,7 +35,7 @@ pub async fn document(session: &Session) -> Result<Document> {
     Ok(Document { title: "Handoff report".to_owned(), sections })
 }
 
-fn plural(n: i64, one: &str) -> String {
+pub(super) fn plural(n: i64, one: &str) -> String {
     if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
 }
 
@@ -83,7 +83,7 @@ async fn counts(session: &Session, column: &str) -> Result<Vec<(String, i64)>> {
 }
 
 /// A number with as many digits as its size deserves.
-fn figure(v: f64) -> String {
+pub(super) fn figure(v: f64) -> String {
     if v.fract() == 0.0 && v.abs() < 1e15 {
         format!("{v:.0}")
     } else if v.abs() >= 100.0 {
@@ -94,7 +94,7 @@ fn figure(v: f64) -> String {
 }
 
 /// A value in its unit: shares in percent.
-fn value(m: &Measure, v: Option<f64>) -> String {
+pub(super) fn value(m: &Measure, v: Option<f64>) -> String {
     match v {
         None => "unknown".to_owned(),
         Some(v) if m.unit == "share" => format!("{:.1} %", v * 100.0),

@@ -56,6 +56,23 @@ pub fn markdown(text: &str) -> String {
     out
 }
 
+/// The text as XML, for a document or an attribute in double quotes.
+pub fn xml(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in plain(text).chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            // No XML document may hold these, not even as a reference.
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 /// A text cell for a CSV file: a leading `=`, `+`, `-`, `@`, tab or line end would be a formula in a spreadsheet, so
 /// a `'` goes in front.
 pub fn csv(text: &str) -> String {
@@ -80,6 +97,11 @@ mod tests {
     fn markdown_shows_markup_as_text() {
         assert_eq!(markdown("<b>|x|</b> [a](b)"), "&lt;b&gt;\\|x\\|&lt;/b&gt; \\[a\\](b)");
         assert_eq!(markdown("https://x.y"), "https\\://x.y");
+    }
+
+    #[test]
+    fn xml_shows_markup_as_text_and_holds_nothing_that_xml_forbids() {
+        assert_eq!(xml("<a b=\"c\">&\u{0}\u{ffff}"), "&lt;a b=&quot;c&quot;&gt;&amp;\\u{0}\u{fffd}");
     }
 
     #[test]
