@@ -19,9 +19,10 @@ pub(crate) fn run(args: &Compare, config: Config) -> Result<Exit> {
     }
     let mut measures: Vec<&Measure> = Vec::new();
     for name in &args.measures {
-        measures.push(Measure::by_name(name).ok_or_else(|| {
-            Usage(format!("no measure is called {name}; `baton measures` lists them"))
-        })?);
+        measures.push(
+            Measure::by_name(name)
+                .ok_or_else(|| Usage(format!("no measure is called {name}; `baton measures` lists them")))?,
+        );
     }
     if measures.is_empty() {
         measures.extend(ALL);

@@ -3,6 +3,7 @@
 //! | module | what it shows |
 //! |---|---|
 //! | `cases` | recorded runs and small faults give what is to be expected of them; a case is a folder |
+//! | `compare` | what got worse is found by comparisons and gates, what did not raises no alarm |
 //! | `docs` | what the READMEs say is what the code says |
 //! | `examples` | the examples of the tracing layer: what a weak handoff costs, and that a good one does not |
 //! | `golden` | what people read: reports, stories, errors |
@@ -16,6 +17,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::duplicate_mod)]
 
 mod cases;
+mod compare;
 mod docs;
 mod examples;
 mod golden;

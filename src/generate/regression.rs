@@ -45,9 +45,17 @@ impl std::str::FromStr for Regression {
             "completeness" => Fault::Completeness,
             "constraint_retention" => Fault::ConstraintRetention,
             "leaks" => Fault::Leaks,
-            other => return Err(format!("`{other}` cannot get worse; completeness, constraint_retention and leaks can")),
+            other => {
+                return Err(format!(
+                    "`{other}` cannot get worse; completeness, constraint_retention and leaks can"
+                ));
+            }
         };
-        let day = day.parse().ok().filter(|d| *d > 0).ok_or_else(|| format!("`{day}` is no day; the first is 1"))?;
+        let day = day
+            .parse()
+            .ok()
+            .filter(|d| *d > 0)
+            .ok_or_else(|| format!("`{day}` is no day; the first is 1"))?;
         Ok(Self { day, from: agent(from)?, to: agent(to)?, fault })
     }
 }

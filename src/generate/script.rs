@@ -17,7 +17,8 @@ pub(super) const DAY_NS: u64 = 86_400_000_000_000;
 /// About how many spans a task has.
 pub(super) const SPANS_PER_TASK: u64 = 37;
 
-pub(super) const AGENTS: [&str; 7] = ["Triage", "Orders", "Refunds", "Logistics", "Accounts", "Payments Ops", "Claims"];
+pub(super) const AGENTS: [&str; 7] =
+    ["Triage", "Orders", "Refunds", "Logistics", "Accounts", "Payments Ops", "Claims"];
 const TOOLS: [(&str, &str); 8] = [
     ("lookup_order", "order_id"),
     ("get_customer", "customer_id"),
@@ -522,7 +523,9 @@ impl<'r> Script<'r> {
         let fault = self.worse.filter(|w| w.from == self.runs[run].agent && w.to == to).map(|w| w.fault);
         let (mut payload, mut fields) = self.payload(&mut stated);
         if let (Some(Fault::Completeness), Some(m)) = (fault, payload.as_object_mut()) {
-            for (_, v) in m.iter_mut().filter(|(k, _)| !["intent", "constraints", "summary"].contains(&k.as_str())) {
+            for (_, v) in
+                m.iter_mut().filter(|(k, _)| !["intent", "constraints", "summary"].contains(&k.as_str()))
+            {
                 *v = json!("n/a");
                 fields -= 1;
             }

@@ -149,9 +149,12 @@ pub async fn compare(
     measures: &[&'static Measure],
     level: f64,
 ) -> Result<Comparison> {
-    let samples = [Sample::read(a.session, a.service).await?, Sample::read(b.session, b.service).await?];
     let places: Vec<usize> =
         (0..ALL.len()).filter(|i| measures.iter().any(|m| m.name == ALL[*i].name)).collect();
+    let samples = [
+        Sample::read(a.session, a.service, &places).await?,
+        Sample::read(b.session, b.service, &places).await?,
+    ];
     // Here it only calculates, for seconds where there is much.
     tokio::task::spawn_blocking(move || judge(&samples, &places, level))
         .await
@@ -175,11 +178,8 @@ fn design([a, b]: &[Sample; 2]) -> (bool, [Vec<usize>; 2]) {
 fn judge(samples: &[Sample; 2], measures: &[usize], level: f64) -> Comparison {
     let (paired, tasks) = design(samples);
     let columns = Columns::new(samples, measures);
-    let sides = Sides {
-        a: columns.units(&samples[0], &tasks[0]),
-        b: columns.units(&samples[1], &tasks[1]),
-        paired,
-    };
+    let sides =
+        Sides { a: columns.units(&samples[0], &tasks[0]), b: columns.units(&samples[1], &tasks[1]), paired };
     let rates = [rates(&sides.a, &columns), rates(&sides.b, &columns)];
     let enough: Vec<bool> = (0..columns.all.len())
         .map(|c| rates[0][c].tasks >= MIN_TASKS && rates[1][c].tasks >= MIN_TASKS)

@@ -343,7 +343,9 @@ impl Pool {
         let mut small = vec![Sum::default(); self.all.len()];
         match rng {
             None => (self.first..self.first + self.len).for_each(|i| self.add(&mut small, i)),
-            Some(mut rng) => drawn(self.units.len(), self.len, &mut rng).for_each(|i| self.add(&mut small, i)),
+            Some(mut rng) => {
+                drawn(self.units.len(), self.len, &mut rng).for_each(|i| self.add(&mut small, i))
+            }
         }
         small.iter().zip(&self.all).map(|(s, all)| Self::statistic(*s, *all)).collect()
     }

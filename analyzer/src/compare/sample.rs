@@ -40,8 +40,8 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Reads a side; with a service, only its tasks and transfers.
-    pub(super) async fn read(session: &Session, service: Option<&str>) -> Result<Self> {
+    /// Reads some measures of a side, by their places in [`ALL`]; with a service, only its tasks and transfers.
+    pub(super) async fn read(session: &Session, service: Option<&str>, measures: &[usize]) -> Result<Self> {
         let mut out = Self::default();
         let mut rows = Stream::new(session, "SELECT task_id, service FROM tasks WHERE NOT partial").await?;
         while rows.advance().await? {
@@ -71,7 +71,8 @@ impl Sample {
             out.handoffs += 1;
             handoffs.insert(r.text("handoff_id").unwrap_or_default().to_owned(), (*task, pair));
         }
-        for (measure, m) in ALL.iter().enumerate() {
+        for measure in measures.iter().copied() {
+            let m = &ALL[measure];
             let mut rows = Stream::new(session, m.sql).await?;
             while rows.advance().await? {
                 let r = rows.row();
@@ -83,7 +84,8 @@ impl Sample {
                     Subject::Handoff => handoffs.get(id).map(|(t, p)| (*t, Some(*p))),
                     Subject::Task => tasks.get(id).map(|t| (*t, None)),
                 };
-                let (Some((task, pair)), Some(n), Some(d)) = (found, r.int("numerator"), r.int("denominator"))
+                let (Some((task, pair)), Some(n), Some(d)) =
+                    (found, r.int("numerator"), r.int("denominator"))
                 else {
                     continue;
                 };

@@ -14,11 +14,14 @@
 //! min_handoffs = 20                       # of this gate alone
 //!
 //! [baseline]                              # no measure may be worse than there, beyond chance
-//! against = "baseline-store"              # what `baton compare` takes
+//! before = "7d"                           # the days before the run; or against = "STORE", as `baton compare` takes it
 //! measures = ["constraint_retention"]     # absent: all that have a good direction
 //! level = 0.01                            # chance of even one false alarm; this where absent
 //! ```
 
+use std::time::Duration;
+
+use baton_record::collect::duration;
 use baton_record::config::ConfigError;
 use baton_record::names::slug;
 use serde::Deserialize;
@@ -95,15 +98,26 @@ impl Limit {
         let agent = |want: &Option<String>, is: Option<&str>| {
             want.as_ref().is_none_or(|w| is.is_some_and(|is| slug(is) == slug(w)))
         };
-        agent(&self.from, from) && agent(&self.to, to) && self.service.as_deref().is_none_or(|s| Some(s) == service)
+        agent(&self.from, from)
+            && agent(&self.to, to)
+            && self.service.as_deref().is_none_or(|s| Some(s) == service)
     }
+}
+
+/// Where a baseline is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Against {
+    /// As `baton compare` takes it.
+    Named(String),
+    /// In the same place, this long before the run.
+    Before(Duration),
 }
 
 /// What a run is compared with.
 #[derive(Debug, Clone)]
 pub struct Baseline {
-    /// Where it is, as `baton compare` takes it.
-    pub against: String,
+    /// Where it is.
+    pub against: Against,
     /// What must not be worse.
     pub measures: Vec<&'static Measure>,
     /// These were asked for by name, so that missing data must be told.
@@ -146,7 +160,8 @@ struct RawGate {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawBaseline {
-    against: String,
+    against: Option<Spanned<String>>,
+    before: Option<Spanned<String>>,
     measures: Option<Vec<Spanned<String>>>,
     level: Option<Spanned<f64>>,
 }
@@ -163,8 +178,11 @@ impl Gates {
         for g in raw.gate {
             let (measure, comparator, limit) =
                 rule(g.rule.get_ref()).map_err(|why| fail(g.rule.span(), format!("gate.rule: {why}")))?;
-            if let Some(agent) = g.from.as_ref().or(g.to.as_ref()).filter(|_| measure.subject == Subject::Task) {
-                let why = format!("gate: {} is a measure of tasks, which have no sender or receiver", measure.name);
+            if let Some(agent) =
+                g.from.as_ref().or(g.to.as_ref()).filter(|_| measure.subject == Subject::Task)
+            {
+                let why =
+                    format!("gate: {} is a measure of tasks, which have no sender or receiver", measure.name);
                 return Err(fail(agent.span(), why));
             }
             let min_handoffs = i64::from(g.min_handoffs.unwrap_or(raw.min_handoffs));
@@ -176,7 +194,9 @@ impl Gates {
             let mut named = Vec::new();
             for m in b.measures.iter().flatten() {
                 let found = measure(m.get_ref()).and_then(|found| match found.direction {
-                    Direction::Neutral => Err(format!("{} is neither good nor bad, so it has no worse", found.name)),
+                    Direction::Neutral => {
+                        Err(format!("{} is neither good nor bad, so it has no worse", found.name))
+                    }
                     _ => Ok(found),
                 });
                 named.push(found.map_err(|why| fail(m.span(), format!("baseline.measures: {why}")))?);
@@ -194,7 +214,12 @@ impl Gates {
             });
         }
         if limits.is_empty() && baseline.is_none() {
-            return Err(ConfigError::at(file, text, None, "holds neither a [[gate]] nor a [baseline]".to_owned()));
+            return Err(ConfigError::at(
+                file,
+                text,
+                None,
+                "holds neither a [[gate]] nor a [baseline]".to_owned(),
+            ));
         }
         Ok(Self { min_handoffs: i64::from(raw.min_handoffs), limits, baseline })
     }
@@ -203,14 +228,17 @@ impl Gates {
 /// A measure by its name, or by the name that the share of redundant calls goes by.
 fn measure(name: &str) -> Result<&'static Measure, String> {
     let full = if name == "redundant_rate" { "redundant_tool_calls" } else { name };
-    Measure::by_name(full).ok_or_else(|| format!("no measure is called `{name}`; `baton measures` lists them"))
+    Measure::by_name(full)
+        .ok_or_else(|| format!("no measure is called `{name}`; `baton measures` lists them"))
 }
 
 fn rule(text: &str) -> Result<(&'static Measure, Comparator, f64), String> {
     let Some((comparator, (name, limit))) =
         Comparator::ALL.into_iter().find_map(|c| text.split_once(c.sign()).map(|parts| (c, parts)))
     else {
-        return Err("say a measure, one of >= <= > <, and a number: \"constraint_retention >= 0.98\"".to_owned());
+        return Err(
+            "say a measure, one of >= <= > <, and a number: \"constraint_retention >= 0.98\"".to_owned()
+        );
     };
     let measure = measure(name.trim())?;
     let number: f64 = limit
@@ -263,7 +291,10 @@ mod tests {
         ];
         for (text, line, part) in cases {
             let e = Gates::parse("gates.toml", text).err();
-            assert!(e.as_ref().is_some_and(|e| e.line == line && e.to_string().contains(part)), "{text}: {e:?}");
+            assert!(
+                e.as_ref().is_some_and(|e| e.line == line && e.to_string().contains(part)),
+                "{text}: {e:?}"
+            );
         }
     }
 }

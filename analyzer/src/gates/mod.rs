@@ -125,17 +125,21 @@ async fn limits(session: &Session, limits: &[Limit]) -> Result<Vec<Answer>> {
                 continue;
             }
             match (r.text("unknown"), r.int("numerator"), r.int("denominator")) {
-                (None, Some(n), Some(d)) => (numerator, denominator, known) = (numerator + n, denominator + d, known + 1),
+                (None, Some(n), Some(d)) => {
+                    (numerator, denominator, known) = (numerator + n, denominator + d, known + 1)
+                }
                 _ => unknown += 1,
             }
         }
         let rate = Rate { numerator: numerator as f64 * limit.measure.scale, denominator, tasks: known };
         let holds = rate.value().map(|v| limit.comparator.holds(v, limit.limit));
         let missing = if handoffs < limit.min_handoffs {
-            Some(format!("{handoffs} transfers, {} are needed", limit.min_handoffs))
+            Some(format!("{handoffs} of the {} handoffs that are needed", limit.min_handoffs))
         } else if holds.is_none() {
-            let rows = if limit.measure.subject == Subject::Handoff { "transfers" } else { "tasks" };
-            Some(format!("nothing to measure: of {} {rows} {unknown} are not known", known as i64 + unknown))
+            Some(match unknown {
+                0 => "there is nothing to measure".to_owned(),
+                n => format!("nothing is known; {n} {} are not", rows(limit.measure)),
+            })
         } else {
             None
         };
@@ -156,16 +160,24 @@ async fn limits(session: &Session, limits: &[Limit]) -> Result<Vec<Answer>> {
     Ok(out)
 }
 
+fn rows(m: &Measure) -> &'static str {
+    match m.subject {
+        Subject::Handoff => "handoffs",
+        Subject::Task => "tasks",
+    }
+}
+
 fn not_worse(baseline: &Baseline, comparison: &Comparison, min_handoffs: i64) -> Vec<Answer> {
     let fewest = comparison.handoffs[0].min(comparison.handoffs[1]);
     let answer = |measure: &'static Measure| {
-        let own: Vec<&Change> = comparison.changes.iter().filter(|c| c.measure.name == measure.name).collect();
+        let own: Vec<&Change> =
+            comparison.changes.iter().filter(|c| c.measure.name == measure.name).collect();
         let all = own.iter().find(|c| c.pair.is_none())?;
         let missing = if fewest < min_handoffs {
-            Some(format!("{fewest} transfers on one side, {min_handoffs} are needed"))
+            Some(format!("{fewest} of the {min_handoffs} handoffs that are needed on each side"))
         } else if all.verdict == Verdict::NotEnoughData {
             let [a, b] = [all.a.tasks, all.b.tasks];
-            Some(format!("known of {a} tasks of the baseline and {b} of the run, {MIN_TASKS} are needed"))
+            Some(format!("known of {a} tasks of the baseline and {b} of the run; each must have {MIN_TASKS}"))
         } else {
             None
         };
@@ -184,7 +196,15 @@ fn not_worse(baseline: &Baseline, comparison: &Comparison, min_handoffs: i64) ->
             None => Outcome::Passed,
         };
         let (rate, handoffs) = (Some(all.b).filter(|r| r.value().is_some()), comparison.handoffs[1]);
-        Some(Answer { question: Question::NotWorse(measure), outcome, rate, handoffs, unknown: 0, changes: worse, missing })
+        Some(Answer {
+            question: Question::NotWorse(measure),
+            outcome,
+            rate,
+            handoffs,
+            unknown: 0,
+            changes: worse,
+            missing,
+        })
     };
     let mut out: Vec<Answer> = baseline.measures.iter().filter_map(|m| answer(m)).collect();
     if out.is_empty() {

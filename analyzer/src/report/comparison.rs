@@ -52,7 +52,10 @@ fn overview(c: &Comparison, names: [&str; 2]) -> Section {
         figure(c.level * 100.0)
     ));
     if c.pairs_left_out > 0 {
-        lines.push(format!("{} with the fewest handoffs are not tested by themselves", plural(c.pairs_left_out as i64, "agent pair")));
+        lines.push(format!(
+            "{} with the fewest handoffs are not tested by themselves",
+            plural(c.pairs_left_out as i64, "agent pair")
+        ));
     }
     Section { title: String::new(), lines, table: None }
 }
@@ -108,9 +111,7 @@ fn changed(c: &Comparison) -> Section {
         .changes
         .iter()
         .filter(|c| says_something(c))
-        .map(|c| {
-            [vec![c.verdict.name().to_owned(), c.measure.name.to_owned(), pair(c)], figures(c)].concat()
-        })
+        .map(|c| [vec![c.verdict.name().to_owned(), c.measure.name.to_owned(), pair(c)], figures(c)].concat())
         .collect();
     let title = "Changed beyond chance".to_owned();
     if rows.is_empty() {
@@ -123,9 +124,7 @@ fn changed(c: &Comparison) -> Section {
 fn measures(c: &Comparison) -> Section {
     let all = c.changes.iter().filter(|c| c.pair.is_none());
     let rows = all
-        .map(|c| {
-            [vec![c.measure.name.to_owned()], figures(c), vec![c.verdict.name().to_owned()]].concat()
-        })
+        .map(|c| [vec![c.measure.name.to_owned()], figures(c), vec![c.verdict.name().to_owned()]].concat())
         .collect();
     let head = ["measure"].into_iter().chain(HEAD).chain(["verdict"]).collect();
     let count = |v| c.changes.iter().filter(|c| c.pair.is_some() && c.verdict == v).count() as i64;
@@ -174,11 +173,8 @@ fn rate(r: &Rate) -> Value {
 
 /// One change as JSON.
 pub(super) fn json(c: &Change) -> Value {
-    let moved: Vec<Value> = c
-        .moved
-        .iter()
-        .map(|m| json!({"task_id": m.task_id, "a": m.a, "b": m.b, "part": m.part}))
-        .collect();
+    let moved: Vec<Value> =
+        c.moved.iter().map(|m| json!({"task_id": m.task_id, "a": m.a, "b": m.b, "part": m.part})).collect();
     json!({
         "measure": c.measure.name,
         "scope": if c.pair.is_some() { "pair" } else { "all" },

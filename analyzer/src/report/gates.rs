@@ -117,7 +117,8 @@ fn key(o: Outcome) -> String {
 /// As a JUnit document. A gate without enough data is skipped there: neither passed nor failed.
 pub fn junit(answers: &[Answer]) -> String {
     let [failed, missing, _] = counts(answers);
-    let counts = format!("tests=\"{}\" failures=\"{failed}\" errors=\"0\" skipped=\"{missing}\"", answers.len());
+    let counts =
+        format!("tests=\"{}\" failures=\"{failed}\" errors=\"0\" skipped=\"{missing}\"", answers.len());
     let mut out = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"baton\" {counts}>\n  <testsuite name=\"gates\" {counts}>\n"
     );
@@ -136,7 +137,9 @@ pub fn junit(answers: &[Answer]) -> String {
                 let lines: Vec<String> = why(a).split('\n').map(text::xml).collect();
                 format!("<failure message=\"{}\">{}</failure>", text::xml(&measured), lines.join("\n"))
             }
-            Outcome::NotEnoughData => format!("<skipped message=\"not enough data: {}\"/>", text::xml(&why(a))),
+            Outcome::NotEnoughData => {
+                format!("<skipped message=\"not enough data: {}\"/>", text::xml(&why(a)))
+            }
         };
         out.push_str(&format!("{inner}</testcase>\n"));
     }

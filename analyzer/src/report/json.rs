@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{gates, rfc3339};
 use super::spool::Spool;
+use super::{gates, rfc3339};
 use crate::evaluate::{Names, PerHandoff, Row, Rows, Stream, Total, Value as Measured, totals};
 use crate::gates::Answer;
 use crate::session::{Error, Result, Session};

@@ -34,11 +34,13 @@ fn sides(a: Units, b: Units, paired: bool) -> Sides {
 fn an_interval_is_as_wide_as_theory_says() {
     // The standard error of 150/200 - 100/200 is sqrt(0.25 / 200 + 0.1875 / 200) = 0.0468. The ends of a percentile interval of
     // 1999 resamples scatter by 6 % of it; four times that, and the grid of 1/200, are 0.014.
-    let [low, high] = intervals(&sides(yes(100, 200, 1.0), yes(150, 200, 1.0), false), 1)[0].unwrap_or_default();
+    let [low, high] =
+        intervals(&sides(yes(100, 200, 1.0), yes(150, 200, 1.0), false), 1)[0].unwrap_or_default();
     assert!((low - (0.25 - 1.96 * 0.0468)).abs() < 0.014, "{low}");
     assert!((high - (0.25 + 1.96 * 0.0468)).abs() < 0.014, "{high}");
     // With 6000 tasks some make one unit: sqrt(0.4375 / 6000) = 0.00854.
-    let [low, high] = intervals(&sides(yes(3000, 6000, 1.0), yes(4500, 6000, 1.0), false), 1)[0].unwrap_or_default();
+    let [low, high] =
+        intervals(&sides(yes(3000, 6000, 1.0), yes(4500, 6000, 1.0), false), 1)[0].unwrap_or_default();
     assert!((high - low - 2.0 * 1.96 * 0.00854).abs() < 0.1 * 2.0 * 1.96 * 0.00854, "{low} {high}");
 }
 
