@@ -76,11 +76,24 @@ pub(crate) struct Source {
     pub(crate) store: Option<PathBuf>,
 }
 
+/// Which tasks: those whose last activity lies in a window, whole also where they began before it.
+#[derive(Debug, Args)]
+pub(crate) struct Period {
+    /// From: now, today, yesterday, 24h or 7d ago, 2026-11-28, or 2026-11-28T06:00:00Z. Days begin at midnight UTC.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) since: Option<String>,
+    /// Up to, not including it; in the same forms.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) until: Option<String>,
+}
+
 /// `eval`.
 #[derive(Debug, Args)]
 pub(crate) struct Eval {
     #[command(flatten)]
     pub(crate) source: Source,
+    #[command(flatten)]
+    pub(crate) period: Period,
     /// Form of the report.
     #[arg(long, value_enum, default_value_t = Format::Terminal)]
     pub(crate) format: Format,

@@ -20,8 +20,9 @@ pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
     if gates.is_none() && args.format == Format::Junit {
         return Err(Usage("--format junit tells of gates: name them with --gate".to_owned()).into());
     }
+    let window = source::window(&args.period)?;
     source::block_on(async {
-        let o = source::open(&args.source, config.clone()).await?;
+        let o = source::open(&args.source, config.clone(), window).await?;
         let (answers, exit) = match &gates {
             Some(g) => check(&o, g, config).await.map(|(a, e)| (Some(a), e))?,
             None => (None, o.exit()),

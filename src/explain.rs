@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use baton_analyzer::report::explain::{Found, explain};
 use baton_analyzer::report::text;
+use baton_analyzer::window::Window;
 use baton_record::config::Config;
 
 use crate::cli::{Explain, Page};
@@ -13,7 +14,7 @@ use crate::{Exit, Usage, source};
 /// Prints the story of one task.
 pub(crate) fn run(args: &Explain, config: Config) -> Result<Exit> {
     source::block_on(async {
-        let o = source::open(&args.source, config).await?;
+        let o = source::open(&args.source, config, Window::default()).await?;
         let doc = match explain(&o.session, &args.id).await? {
             Found::Story(d) => d,
             Found::Nothing => {

@@ -3,10 +3,12 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use baton_analyzer::report::text;
 use baton_analyzer::session::{Limits, Session};
+use baton_analyzer::window::Window;
 use baton_collector::import::{Position, Summary, import};
 use baton_collector::otlp::{Problem, expand};
 use baton_collector::reading::Reader;
@@ -14,7 +16,7 @@ use baton_collector::store::Store;
 use baton_record::config::Config;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::{DEFAULT_STORE, Source};
+use crate::cli::{DEFAULT_STORE, Period, Source};
 use crate::{Exit, Usage};
 
 /// Reads the configuration: the named file, else `baton.toml` of the working folder, else the defaults.
@@ -45,17 +47,25 @@ impl Opened {
     }
 }
 
-/// Opens what the user named.
-pub(crate) async fn open(source: &Source, config: Config) -> Result<Opened> {
+/// The window that the user named.
+pub(crate) fn window(period: &Period) -> Result<Window> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+    let now = i64::try_from(now).unwrap_or(i64::MAX);
+    Ok(Window::parse(period.since.as_deref(), period.until.as_deref(), now)
+        .map_err(|e| Usage(e.to_string()))?)
+}
+
+/// Opens what the user named, for questions about the tasks of a window.
+pub(crate) async fn open(source: &Source, config: Config, window: Window) -> Result<Opened> {
     if source.paths.is_empty() {
         let store: PathBuf = source.store.clone().unwrap_or_else(|| DEFAULT_STORE.into());
-        let session = Session::open(&store, &config, Limits::default()).await?;
+        let session = Session::open(&store, &config, Limits::default(), window).await?;
         return Ok(Opened { session, problems: Vec::new(), _folder: None });
     }
     let folder = tempfile::Builder::new().prefix("baton-").tempdir()?;
     let mut store = Store::ephemeral(folder.path())?;
     let summary = read(&source.paths, &config, &mut store, false)?;
-    let session = Session::open(folder.path(), &config, Limits::default()).await?;
+    let session = Session::open(folder.path(), &config, Limits::default(), window).await?;
     Ok(Opened { session, problems: summary.problems, _folder: Some(folder) })
 }
 

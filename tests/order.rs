@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{run, stdout};
 
 /// Every span and log record of the sample traces as a request of its own, encoded.
-fn pieces() -> Vec<Vec<u8>> {
+pub(super) fn pieces() -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     let inputs = expand(&[super::root().join("sample-traces").display().to_string()]);
     for input in &inputs.files {
@@ -58,7 +58,7 @@ fn pieces() -> Vec<Vec<u8>> {
 }
 
 /// Requests one after the other, each with its length in four bytes in front.
-fn framed(requests: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
+pub(super) fn framed(requests: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
     let mut out = Vec::new();
     for r in requests {
         out.extend((r.len() as u32).to_be_bytes());
@@ -67,7 +67,7 @@ fn framed(requests: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
     out
 }
 
-fn report(args: &[&str]) -> String {
+pub(super) fn report(args: &[&str]) -> String {
     let o = run(&[&["eval", "--format", "json"], args].concat());
     assert!(o.status.success(), "{}", super::stderr(&o));
     stdout(&o)

@@ -9,6 +9,7 @@
 //! | `golden` | what people read: reports, stories, errors |
 //! | `store` | importing, keeping, asking |
 //! | `order` | neither order, nor splitting, nor repetition, nor the content mode changes a report |
+//! | `refresh` | tables that are brought up to date are those made at once; windows part the tasks |
 //! | `keep` | keeping a store in order changes no answer |
 //! | `live` | what the collector acknowledges is kept, whatever happens to it |
 //! | `hostile` | no input makes it panic, hang or grow |
@@ -25,6 +26,7 @@ mod hostile;
 mod keep;
 mod live;
 mod order;
+mod refresh;
 mod store;
 
 use std::path::{Path, PathBuf};

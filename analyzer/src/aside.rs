@@ -162,7 +162,7 @@ impl Bucket {
         }
         files.sort();
         let batches: Vec<SpanColumns> =
-            in_parallel(&files, threads, batches)?.into_iter().flatten().collect();
+            in_parallel(&files, threads, |p| batches(p))?.into_iter().flatten().collect();
         let mut stretches = Vec::new();
         for (batch, columns) in batches.iter().enumerate() {
             let mut from = 0;

@@ -13,6 +13,7 @@ use datafusion::arrow::array::{Array, AsArray, RecordBatch, StringViewArray};
 use datafusion::arrow::datatypes::TimestampNanosecondType;
 use datafusion::parquet::arrow::ProjectionMask;
 use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::session::{Error, Result};
@@ -35,8 +36,8 @@ fn name_key(name: &str) -> u128 {
 
 /// What decides about a trace. Times first, so that the earliest wins; what follows only decides between equal times, in
 /// whatever order the rows come.
-#[derive(Debug, Clone, Default)]
-struct Trace {
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Trace {
     /// The earliest root: start, conversation, whether it is of an agent or model.
     root: Option<(i64, Option<u128>, bool)>,
     /// The earliest span with a conversation: start, conversation.
@@ -83,38 +84,73 @@ impl Trace {
     }
 }
 
+/// The traces of one file, and what decides about them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct FileTraces {
+    /// The id of every trace is 32 hex digits: its key says the id.
+    pub(crate) plain: bool,
+    traces: Vec<(u128, Trace)>,
+}
+
 /// Which traces belong together.
 #[derive(Debug, Default)]
-pub struct Groups {
+pub(crate) struct Groups {
     /// Traces that cannot be assembled file by file, of several files or of one task with another trace, each with the key of
     /// its task: its smallest trace.
-    pub apart: HashMap<u128, u128>,
-    /// The number of their rows.
-    pub rows: usize,
+    pub(crate) apart: HashMap<u128, u128>,
+    traces: HashMap<u128, Trace>,
 }
 
-/// Reads what decides of all files, on `threads` threads.
-///
-/// # Errors
-/// Where a file cannot be read.
-pub fn groups(files: &[PathBuf], threads: usize) -> Result<Groups> {
-    let mut traces: HashMap<u128, Trace> = HashMap::default();
-    for part in in_parallel(files, threads, traces_of)? {
-        for (id, t) in part {
-            traces.entry(id).or_default().add(&t);
+impl Groups {
+    /// Of the traces of all files; `each` gives those of a file by its place. Model calls are looked for in the files, on
+    /// `threads` threads.
+    ///
+    /// # Errors
+    /// Where a file cannot be read.
+    pub(crate) fn new(
+        files: &[PathBuf],
+        threads: usize,
+        mut each: impl FnMut(usize) -> Result<FileTraces>,
+    ) -> Result<Self> {
+        let mut traces: HashMap<u128, Trace> = HashMap::default();
+        for i in 0..files.len() {
+            for (id, t) in each(i)?.traces {
+                traces.entry(id).or_default().add(&t);
+            }
         }
+        let suspects: HashSet<u128> =
+            traces.iter().filter(|(_, t)| t.only_inferences()).map(|(id, _)| *id).collect();
+        let doubles =
+            if suspects.is_empty() { Vec::new() } else { doubles(files, threads, &suspects, &traces)? };
+        Ok(Self { apart: join(&traces, &doubles), traces })
     }
-    let suspects: HashSet<u128> =
-        traces.iter().filter(|(_, t)| t.only_inferences()).map(|(id, _)| *id).collect();
-    let doubles = if suspects.is_empty() { Vec::new() } else { doubles(files, threads, &suspects, &traces)? };
-    Ok(join(traces, &doubles))
+
+    /// The number of rows of a trace.
+    pub(crate) fn rows(&self, trace: u128) -> usize {
+        self.traces.get(&trace).map_or(0, |t| t.rows)
+    }
 }
 
-/// What a function gives for each file, on `threads` threads.
-pub(crate) fn in_parallel<T: Send>(
-    files: &[PathBuf],
+impl FileTraces {
+    /// Reads what decides of a file.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        traces_of(path)
+    }
+
+    /// The keys of the traces, sorted.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = u128> {
+        self.traces.iter().map(|(id, _)| *id)
+    }
+}
+
+/// What a function gives for each of a list, on `threads` threads.
+pub(crate) fn in_parallel<A: Sync, T: Send>(
+    files: &[A],
     threads: usize,
-    f: impl Fn(&Path) -> Result<T> + Sync,
+    f: impl Fn(&A) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
     let chunk = files.len().div_ceil(threads.max(1)).max(1);
     std::thread::scope(|s| {
@@ -131,7 +167,7 @@ pub(crate) fn in_parallel<T: Send>(
 }
 
 /// Batches of some columns of a file.
-fn scan(path: &Path, columns: &[&str], mut each: impl FnMut(&RecordBatch)) -> Result<()> {
+pub(crate) fn scan(path: &Path, columns: &[&str], mut each: impl FnMut(&RecordBatch)) -> Result<()> {
     let file = File::open(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file)?;
     let mask = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
@@ -146,8 +182,9 @@ fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringViewArray> {
 }
 
 /// The traces of one file.
-fn traces_of(path: &Path) -> Result<Vec<(u128, Trace)>> {
+fn traces_of(path: &Path) -> Result<FileTraces> {
     let mut out: Vec<(u128, Trace)> = Vec::new();
+    let mut plain = true;
     let mut last = String::new();
     let columns = ["trace_id", "parent_id", "record", "start", "role", "conversation_id", "task_id"];
     scan(path, &columns, |batch| {
@@ -167,6 +204,7 @@ fn traces_of(path: &Path) -> Result<Vec<(u128, Trace)>> {
             let id = trace.value(i);
             if out.is_empty() || id != last {
                 id.clone_into(&mut last);
+                plain &= id.len() == 32 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
                 out.push((trace_key(id), Trace { files: 1, ..Trace::default() }));
             }
             let Some((_, t)) = out.last_mut() else { continue };
@@ -207,7 +245,7 @@ fn traces_of(path: &Path) -> Result<Vec<(u128, Trace)>> {
         }
         same
     });
-    Ok(out)
+    Ok(FileTraces { plain, traces: out })
 }
 
 /// Traces of nothing but model calls that all stand in other traces, each with those traces.
@@ -279,7 +317,8 @@ fn doubles(
     Ok(out)
 }
 
-fn join(traces: HashMap<u128, Trace>, doubles: &[(u128, u128)]) -> Groups {
+/// The traces that are one task with others or stand in several files, each with the key of its task.
+fn join(traces: &HashMap<u128, Trace>, doubles: &[(u128, u128)]) -> HashMap<u128, u128> {
     let mut parent: HashMap<u128, u128> = HashMap::default();
     let mut first: HashMap<(bool, u128), u128> = HashMap::default();
     let mut together = |parent: &mut HashMap<u128, u128>, name: (bool, u128), t: u128| {
@@ -288,7 +327,7 @@ fn join(traces: HashMap<u128, Trace>, doubles: &[(u128, u128)]) -> Groups {
             union(parent, f, t);
         }
     };
-    for (id, t) in &traces {
+    for (id, t) in traces {
         for task in &t.task_ids {
             together(&mut parent, (true, *task), *id);
         }
@@ -306,14 +345,13 @@ fn join(traces: HashMap<u128, Trace>, doubles: &[(u128, u128)]) -> Groups {
         let e = smallest.entry(find(&mut parent, t)).or_insert(t);
         *e = (*e).min(t);
     }
-    let mut out = Groups::default();
+    let mut out: HashMap<u128, u128> = HashMap::default();
     for &t in &joined {
-        out.apart.insert(t, smallest[&find(&mut parent, t)]);
+        out.insert(t, smallest[&find(&mut parent, t)]);
     }
     for id in traces.iter().filter(|(_, t)| t.files > 1).map(|(id, _)| *id) {
-        out.apart.entry(id).or_insert(id);
+        out.entry(id).or_insert(id);
     }
-    out.rows = out.apart.keys().filter_map(|id| traces.get(id)).map(|t| t.rows).sum();
     out
 }
 

@@ -2,6 +2,7 @@
 
 pub mod assemble;
 pub mod tables;
+pub mod window;
 
 pub mod aside;
 pub mod compare;
@@ -9,7 +10,9 @@ pub mod evaluate;
 pub mod files;
 pub mod gates;
 pub mod group;
+mod kept;
 pub mod measures;
 pub mod plan;
 pub mod report;
 pub mod session;
+mod units;

@@ -39,6 +39,9 @@ pub struct AssembleExec {
     input: Arc<dyn ExecutionPlan>,
     rules: Arc<Rules>,
     aside: Option<Arc<Aside>>,
+    /// Number of the first stream among all that set rows aside.
+    first: usize,
+    only_aside: bool,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
 }
@@ -54,8 +57,15 @@ fn output_schema() -> SchemaRef {
 }
 
 impl AssembleExec {
-    /// Over a scan in which the rows of a trace stand together: every trace is a task, except those to be set aside.
-    pub fn new(input: Arc<dyn ExecutionPlan>, rules: Arc<Rules>, aside: Option<Arc<Aside>>) -> Self {
+    /// Over a scan in which the rows of a trace stand together: every trace is a task, except those to be set aside. `first`: how many
+    /// streams set rows aside beside those of this operator. `only_aside`: no other trace is assembled.
+    pub fn new(
+        input: Arc<dyn ExecutionPlan>,
+        rules: Arc<Rules>,
+        aside: Option<Arc<Aside>>,
+        first: usize,
+        only_aside: bool,
+    ) -> Self {
         let schema = output_schema();
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema.clone()),
@@ -63,7 +73,7 @@ impl AssembleExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Self { input, rules, aside, schema, properties: Arc::new(properties) }
+        Self { input, rules, aside, first, only_aside, schema, properties: Arc::new(properties) }
     }
 }
 
@@ -105,7 +115,7 @@ impl ExecutionPlan for AssembleExec {
         let child = children
             .pop()
             .ok_or_else(|| DataFusionError::Internal("AssembleExec has one child".to_owned()))?;
-        Ok(Arc::new(Self::new(child, self.rules.clone(), self.aside.clone())))
+        Ok(Arc::new(Self::new(child, self.rules.clone(), self.aside.clone(), self.first, self.only_aside)))
     }
 
     fn with_new_children(
@@ -119,7 +129,8 @@ impl ExecutionPlan for AssembleExec {
         let input = self.input.execute(partition, context)?;
         let state = State {
             input,
-            aside: self.aside.clone().map(|a| Writer::new(a, partition)),
+            aside: self.aside.clone().map(|a| Writer::new(a, self.first + partition)),
+            only_aside: self.only_aside,
             pending: Vec::new(),
             assembler: Assembler::new(self.rules.clone()),
             done: false,
@@ -141,6 +152,7 @@ impl ExecutionPlan for AssembleExec {
 struct State {
     input: SendableRecordBatchStream,
     aside: Option<Writer>,
+    only_aside: bool,
     /// Rows of the trace that is not complete yet.
     pending: Vec<(SpanColumns, Range<usize>)>,
     assembler: Assembler,
@@ -189,6 +201,8 @@ impl State {
             }
             if let Some(task) = self.aside.as_ref().and_then(|w| w.aside().task(columns.trace_id(from))) {
                 apart.push((from..i, task));
+            } else if self.only_aside {
+                // It stands in the tables already.
             } else if i == n {
                 rest = from..n;
             } else {

@@ -3,35 +3,23 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use baton_record::canonical::sha256_hex;
 use baton_record::config::Config;
 use baton_record::prints::PrintKey;
 use baton_record::schema;
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{DataType, Fields, Schema};
+use datafusion::arrow::datatypes::Schema;
 use datafusion::common::ScalarValue;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::parquet::arrow::ArrowWriter;
-use datafusion::parquet::basic::Compression;
-use datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties};
-use datafusion::parquet::file::reader::FileReader;
-use datafusion::parquet::file::serialized_reader::SerializedFileReader;
-use datafusion::parquet::schema::types::ColumnPath;
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, SessionContext};
-use futures::{Stream, StreamExt};
+use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, SessionContext, col, lit};
 
-use crate::aside::{Aside, Bucket};
-use crate::assemble::Rules;
 use crate::files;
-use crate::group;
-use crate::plan::{AssembleExec, rows_of};
+use crate::kept::{Keeper, Kept};
 use crate::tables;
+use crate::window::Window;
 
 /// Why a store could not be opened or a question not answered.
 #[derive(Debug, thiserror::Error)]
@@ -78,9 +66,6 @@ impl From<DataFusionError> for Error {
 /// Result of this module.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The file beside the tables that says how many recordings of spans there are beyond the first of each.
-const DOUBLED: &str = "doubled";
-
 /// Of several recordings of a span one that ended, then the first.
 const ONCE: &str = "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY trace_id, span_id, record \
      ORDER BY \"end\" IS NULL, start, \"end\" DESC, name) AS recording FROM recordings) \
@@ -107,21 +92,19 @@ impl Default for Limits {
 /// A store opened for questions.
 pub struct Session {
     ctx: SessionContext,
-    key: PrintKey,
-    partitions: usize,
-    memory: usize,
     files: Vec<PathBuf>,
-    /// Where the assembled tables are.
-    tables: PathBuf,
+    kept: Kept,
+    window: Window,
 }
 
 impl Session {
-    /// Opens a store folder. Its assembled tables are kept in it, under `tables/`, and used again as long as nothing changed:
-    /// neither the files of spans, nor the configuration, nor this program.
+    /// Opens a store folder for questions about the tasks of a window. The assembled tables are kept in it, under `tables/`, and
+    /// brought up to date where files of spans came or went; under another configuration, and by another build of this program, they
+    /// are made anew.
     ///
     /// # Errors
     /// Where there is no store, a file cannot be read, or the disk is full.
-    pub async fn open(store: &Path, config: &Config, limits: Limits) -> Result<Self> {
+    pub async fn open(store: &Path, config: &Config, limits: Limits, window: Window) -> Result<Self> {
         let spans = store.join("spans");
         if !spans.is_dir() {
             return Err(Error::NoStore(store.to_owned()));
@@ -135,49 +118,14 @@ impl Session {
         settings.options_mut().execution.collect_statistics = false;
         settings.options_mut().execution.parquet.pushdown_filters = true;
         let ctx = SessionContext::new_with_config_rt(settings, runtime);
-        let key = read_key(store)?;
         let files = files::live(&spans)?;
-        let tables = store.join("tables");
-        let s = Self { ctx, key, partitions: limits.partitions, memory: limits.memory, files, tables };
-        let identity = s.identity(config);
-        let mark = s.tables.join("identity");
-        if fs::read_to_string(&mark).ok().as_deref() != Some(identity.as_str()) {
-            s.build(store, config, &identity).await?;
-        }
+        let kept = Keeper { store, config, key: read_key(store)?, files: &files, limits, ctx: &ctx }
+            .up_to_date()
+            .await?;
+        let s = Self { ctx, files, kept, window };
         s.register_spans().await?;
         s.register_tables().await?;
         Ok(s)
-    }
-
-    /// What the tables depend on.
-    fn identity(&self, config: &Config) -> String {
-        let mut parts = vec![schema::VERSION.to_owned(), config.identity.clone()];
-        // Another build of this program may assemble otherwise.
-        if let Ok(m) = std::env::current_exe().and_then(fs::metadata) {
-            let modified = m.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
-            parts.push(format!("{} {:?}", m.len(), modified));
-        }
-        // Names of files say their content.
-        parts.extend(self.files.iter().map(|f| f.display().to_string()));
-        sha256_hex(parts.join("\n").as_bytes())
-    }
-
-    /// Assembles into a folder beside the tables and puts it in their place when it is whole.
-    async fn build(&self, store: &Path, config: &Config, identity: &str) -> Result<()> {
-        let fresh = tempfile::Builder::new().prefix(".tables-").tempdir_in(store).map_err(io(store))?;
-        let rules = Arc::new(Rules::new(config, self.key));
-        self.assemble(rules.clone(), fresh.path()).await?;
-        let mark = fresh.path().join(DOUBLED);
-        fs::write(&mark, rules.doubled.load(Ordering::Relaxed).to_string()).map_err(io(&mark))?;
-        let mark = fresh.path().join("identity");
-        fs::write(&mark, identity).map_err(io(&mark))?;
-        let old = tempfile::Builder::new().prefix(".tables-").tempdir_in(store).map_err(io(store))?;
-        match fs::rename(&self.tables, old.path().join("old")) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io(&self.tables)(e)),
-            _ => {}
-        }
-        let fresh = fresh.keep();
-        fs::rename(&fresh, &self.tables).map_err(io(&self.tables))
     }
 
     /// The query engine, with `spans` and all tables registered.
@@ -185,9 +133,14 @@ impl Session {
         &self.ctx
     }
 
+    /// The window that the tables show; `spans` holds those of all times.
+    pub fn window(&self) -> Window {
+        self.window
+    }
+
     /// The folder that holds the assembled tables, one folder of Parquet files each.
     pub fn tables(&self) -> &Path {
-        &self.tables
+        &self.kept.dir
     }
 
     /// Runs a query and collects its answer.
@@ -229,8 +182,7 @@ impl Session {
         }
         let fields = schema::schema();
         let df = self.ctx.read_parquet(self.paths(), ParquetReadOptions::default().schema(&fields)).await?;
-        let doubled = fs::read_to_string(self.tables.join(DOUBLED)).unwrap_or_default();
-        if doubled == "0" {
+        if self.kept.each_once {
             self.ctx.register_table("spans", df.into_view())?;
             return Ok(());
         }
@@ -242,84 +194,29 @@ impl Session {
         Ok(())
     }
 
-    async fn assemble(&self, rules: Arc<Rules>, out: &Path) -> Result<()> {
-        let (files, threads) = (self.files.clone(), self.partitions);
-        let groups = tokio::task::spawn_blocking(move || group::groups(&files, threads))
-            .await
-            .map_err(|_| Error::Worker)??;
-        // Also without rows: every table then has a file.
-        write_tables(futures::stream::empty().boxed(), out.to_owned(), "empty".to_owned()).await?;
-        if self.files.is_empty() {
-            return Ok(());
-        }
-        let rest = tempfile::Builder::new().prefix("aside-").tempdir_in(out).map_err(io(out))?;
-        let buckets = self.bytes(groups.rows)? / (self.memory / BUCKET).max(1) + 1;
-        let aside = (!groups.apart.is_empty())
-            .then(|| Arc::new(Aside::new(groups.apart, rest.path().to_owned(), buckets)));
-        let ctx = self.scanning();
-        let fields = schema::schema();
-        let frame = ctx.read_parquet(self.paths(), ParquetReadOptions::default().schema(&fields)).await?;
-        let plan = AssembleExec::new(frame.create_physical_plan().await?, rules.clone(), aside.clone());
-        let mut work = Work::new();
-        for p in 0..plan.properties().partitioning.partition_count() {
-            work.spawn(write_tables(plan.execute(p, ctx.task_ctx())?, out.to_owned(), format!("0-{p:04}")));
-        }
-        all(work).await?;
-        let Some(aside) = aside else { return Ok(()) };
-        for b in 0..aside.buckets() {
-            let aside = aside.clone();
-            let bucket = tokio::task::spawn_blocking(move || Bucket::read(&aside, b, threads))
-                .await
-                .map_err(|_| Error::Worker)??;
-            let bucket = Arc::new(bucket);
-            let mut work = Work::new();
-            for (n, part) in bucket.parts(threads).into_iter().enumerate() {
-                let rows = futures::stream::iter(bucket.clone().assemble(part, rules.clone()));
-                work.spawn(write_tables(rows, out.to_owned(), format!("1-{b:04}-{n:04}")));
-            }
-            all(work).await?;
-        }
-        Ok(())
-    }
-
-    /// How many bytes so many rows take, roughly.
-    fn bytes(&self, rows: usize) -> Result<usize> {
-        if rows == 0 {
-            return Ok(0);
-        }
-        let (mut all, mut bytes) = (0usize, 0usize);
-        for path in &self.files {
-            let file = fs::File::open(path).map_err(io(path))?;
-            for g in SerializedFileReader::new(file)?.metadata().row_groups() {
-                all += usize::try_from(g.num_rows()).unwrap_or(0);
-                bytes += usize::try_from(g.total_byte_size()).unwrap_or(0);
-            }
-        }
-        Ok((bytes / all.max(1)).saturating_mul(rows))
-    }
-
-    /// For reading all files, each from its start to its end by one stream.
-    fn scanning(&self) -> SessionContext {
-        let mut settings = self.ctx.copied_config();
-        settings.options_mut().optimizer.repartition_file_scans = false;
-        SessionContext::new_with_config_rt(settings, self.ctx.runtime_env())
-    }
-
     fn paths(&self) -> Vec<String> {
         self.files.iter().map(|f| f.display().to_string()).collect()
     }
 
     async fn register_tables(&self) -> Result<()> {
         for (name, fields) in tables::all() {
-            let dir = self.tables.join(name);
+            let dir = format!("{}/", self.kept.dir.join(name).display());
             let fields = tables::schema_of(&fields);
-            self.ctx
-                .register_parquet(
-                    name,
-                    format!("{}/", dir.display()),
-                    ParquetReadOptions::default().schema(&fields),
-                )
-                .await?;
+            let options = ParquetReadOptions::default().schema(&fields);
+            if self.window.is_everything() {
+                self.ctx.register_parquet(name, dir, options).await?;
+                continue;
+            }
+            // Groups of rows of other times are not read.
+            let mut frame = self.ctx.read_parquet(dir, options).await?;
+            let at = |ns: i64| lit(ScalarValue::TimestampNanosecond(Some(ns), Some("UTC".into())));
+            if let Some(since) = self.window.since {
+                frame = frame.filter(col("last_activity").gt_eq(at(since)))?;
+            }
+            if let Some(until) = self.window.until {
+                frame = frame.filter(col("last_activity").lt(at(until)))?;
+            }
+            self.ctx.register_table(name, frame.into_view())?;
         }
         Ok(())
     }
@@ -339,78 +236,4 @@ fn read_key(store: &Path) -> Result<PrintKey> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(PrintKey::default()),
         Err(e) => Err(io(&path)(e)),
     }
-}
-
-type Work = tokio::task::JoinSet<Result<()>>;
-
-async fn all(mut work: Work) -> Result<()> {
-    while let Some(done) = work.join_next().await {
-        done.map_err(|_| Error::Worker)??;
-    }
-    Ok(())
-}
-
-/// Rows that were set aside are held while they are assembled, and take some times the room that they take in files.
-const BUCKET: usize = 8;
-
-/// Rows in one group of a table's file: what is held while it is written.
-const TABLE_ROWS: usize = 128 * 1024;
-
-/// How a table is written. Tables are made anew from the spans, so fast to write counts more than small; and a file has many
-/// columns, each with a compressor, whose state is large for the stronger kinds.
-fn properties(fields: &Fields) -> WriterProperties {
-    let mut p = WriterProperties::builder()
-        .set_compression(Compression::LZ4_RAW)
-        .set_max_row_group_row_count(Some(TABLE_ROWS))
-        .set_statistics_enabled(EnabledStatistics::None)
-        .set_created_by("baton".to_owned());
-    for f in fields {
-        let column = ColumnPath::from(f.name().as_str());
-        // Ranges of time leave out row groups; ranges of hashes leave out none.
-        if matches!(f.data_type(), DataType::Timestamp(..)) {
-            p = p.set_column_statistics_enabled(column.clone(), EnabledStatistics::Chunk);
-        }
-        // A dictionary of what differs in every row, or of numbers, takes time for little.
-        let text = matches!(f.data_type(), DataType::Utf8View | DataType::List(_));
-        if !text || tables::DISTINCT.contains(&f.name().as_str()) {
-            p = p.set_column_dictionary_enabled(column.clone(), false);
-        }
-        // Hashes do not compress.
-        if tables::HASHES.contains(&f.name().as_str()) {
-            p = p.set_column_compression(column, Compression::UNCOMPRESSED);
-        }
-    }
-    p.build()
-}
-
-/// Writes the rows of one partition, a file per table; a table without rows gets an empty file.
-async fn write_tables(
-    mut stream: impl Stream<Item = Result<RecordBatch, DataFusionError>> + Unpin,
-    dir: PathBuf,
-    name: String,
-) -> Result<()> {
-    let mut writers = Vec::new();
-    for (table, fields) in tables::all() {
-        let folder = dir.join(table);
-        fs::create_dir_all(&folder).map_err(io(&folder))?;
-        let path = folder.join(format!("{name}.parquet"));
-        let file = fs::File::create(&path).map_err(io(&path))?;
-        let properties = properties(&fields);
-        writers.push(ArrowWriter::try_new(
-            std::io::BufWriter::new(file),
-            tables::schema_of(&fields),
-            Some(properties),
-        )?);
-    }
-    while let Some(batch) = stream.next().await {
-        for (w, rows) in writers.iter_mut().zip(rows_of(&batch?)) {
-            if rows.num_rows() > 0 {
-                w.write(&rows)?;
-            }
-        }
-    }
-    for w in writers {
-        w.close()?;
-    }
-    Ok(())
 }

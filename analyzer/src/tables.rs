@@ -186,6 +186,7 @@ table! {
         wasted_calls: IntOpt = "tool calls spent on redundant calls, retries and bounces; NULL: repeats are not to be known",
         wasted_tokens: IntOpt = "tokens of the model calls that asked for them, and of bounces",
         wasted_ns: IntOpt = "time of redundant calls, retries and bounces",
+        last_activity: Time = "last start or end of a span of its task: evaluation windows are of this",
     }
 }
 
@@ -202,6 +203,7 @@ table! {
         end: Time = "end",
         inferences: Int = "model calls of its own",
         tool_calls: Int = "tool calls of its own",
+        last_activity: Time = "last start or end of a span of its task: evaluation windows are of this",
     }
 }
 
@@ -222,6 +224,7 @@ table! {
         output_tokens: IntOpt = "output tokens",
         finish: TextOpt = "why it stopped",
         recordings: Int = "how often the call was recorded",
+        last_activity: Time = "last start or end of a span of its task: evaluation windows are of this",
     }
 }
 
@@ -248,6 +251,7 @@ table! {
         repeat_kind: TextOpt = "`redundant`, `known_failure` or `self`",
         prevented_by: Texts = "contract fields that would have prevented the repeat",
         cause: TextOpt = "who lost it: `state`, `payload`, `filter`, `model` or `unknown`; NULL: no repeat",
+        last_activity: Time = "last start or end of a span of its task: evaluation windows are of this",
     }
 }
 
@@ -306,6 +310,7 @@ table! {
         first_action_unknown: TextOpt = "why that is unknown",
         retriage: FlagOpt = "the receiver began by repeating a lookup or by asking for what the task holds",
         retriage_unknown: TextOpt = "why that is unknown",
+        last_activity: Time = "last start or end of a span of its task: evaluation windows are of this",
     }
 }
 
@@ -326,6 +331,7 @@ table! {
         counted: Flag = "counts in constraint_retention",
         got: FlagOpt = "the receiver got it: by its view, else by the payload; NULL: unknown",
         cause: TextOpt = "where it was lost: `not_in_state`, `dropped_from_payload` or `dropped_by_filter`",
+        last_activity: Time = "last start or end of a span of its task: evaluation windows are of this",
     }
 }
 
@@ -338,6 +344,7 @@ table! {
         tool: Text = "its tool",
         item: Int = "position of the surviving item in the receiver's view",
         overlap: Texts = "what both hold; empty where content is not kept",
+        last_activity: Time = "last start or end of a span of its task: evaluation windows are of this",
     }
 }
 
@@ -349,6 +356,7 @@ table! {
         task_id: Text = "task",
         handoff_id: TextOpt = "transfer",
         text: Text = "one sentence",
+        last_activity: Time = "last start or end of a span of its task: evaluation windows are of this",
     }
 }
 

@@ -36,7 +36,7 @@ def main():
         db = duckdb.connect()
         db.execute("SET TimeZone = 'UTC'")
         for t in TABLES:
-            db.execute(f"CREATE VIEW {t} AS SELECT * FROM read_parquet('{store}/tables/{t}/*.parquet')")
+            db.execute(f"CREATE VIEW {t} AS SELECT * FROM read_parquet('{store}/tables/current/{t}/*.parquet')")
         measures = sorted((ROOT / "analyzer/src/measures").glob("*.sql"))
         for file in measures:
             sql = file.read_text()

@@ -163,6 +163,7 @@ impl Task<'_> {
                 first_action_unknown: f.first_action.err(),
                 retriage: f.retriage.ok(),
                 retriage_unknown: f.retriage.err(),
+                last_activity: self.last_activity,
             });
             for x in &f.constraints.list {
                 self.write_constraint(out, keys.handoffs[i].as_str(), hop, x);
@@ -175,6 +176,7 @@ impl Task<'_> {
                     tool: self.calls[l.call].name,
                     item: l.item,
                     overlap: &refs_of(&l.overlap),
+                    last_activity: self.last_activity,
                 });
             }
             hop += i64::from(accepted);
@@ -197,6 +199,7 @@ impl Task<'_> {
             counted: x.counted,
             got: x.got,
             cause: x.cause,
+            last_activity: self.last_activity,
         });
     }
 
@@ -239,6 +242,7 @@ impl Task<'_> {
                 repeat_kind: repeat.map(|r| r.kind.name()),
                 prevented_by: &prevented,
                 cause,
+                last_activity: self.last_activity,
             });
         }
     }
@@ -262,6 +266,7 @@ impl Task<'_> {
                 end: Some(run.end).filter(|t| *t > 0 && *t < i64::MAX),
                 inferences: run.inferences.len() as i64,
                 tool_calls: tools as i64,
+                last_activity: self.last_activity,
             });
         }
         for (k, f) in self.infs.iter().enumerate() {
@@ -282,6 +287,7 @@ impl Task<'_> {
                 output_tokens: f.output_tokens,
                 finish: f.finish,
                 recordings: f.recordings,
+                last_activity: self.last_activity,
             });
         }
     }

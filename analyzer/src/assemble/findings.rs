@@ -14,6 +14,7 @@ impl Task<'_> {
                 task_id: &self.id,
                 handoff_id: handoff,
                 text: &text,
+                last_activity: self.last_activity,
             })
         };
         if let Some(why) = partial {

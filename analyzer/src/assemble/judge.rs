@@ -26,6 +26,8 @@ use crate::tables::Tables;
 /// Everything that was found about one task.
 pub(super) struct Task<'a> {
     pub id: String,
+    /// Last start or end of a span.
+    pub last_activity: Option<i64>,
     pub g: Graph<'a>,
     pub infs: Vec<Inference<'a>>,
     pub runs: Runs<'a>,
@@ -134,6 +136,7 @@ pub(super) fn task<'a>(
     };
     let mut t = Task {
         id: identity(&g, task_id),
+        last_activity: g.nodes.iter().flat_map(|n| [n.s.start, n.s.end]).flatten().max(),
         g,
         infs,
         runs,

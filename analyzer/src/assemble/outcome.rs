@@ -183,6 +183,7 @@ impl Task<'_> {
             wasted_calls: repeats_known.then_some(wasted.len() as i64),
             wasted_tokens: repeats_known.then_some(tokens),
             wasted_ns: repeats_known.then_some(ns),
+            last_activity: self.last_activity,
         });
     }
 

@@ -22,9 +22,14 @@ pub async fn write(session: &Session, answers: Option<&[Answer]>, out: &mut impl
     let per_handoff = PerHandoff::new(session).await?;
     let window = session.query("SELECT MIN(start) AS since, MAX(\"end\") AS until FROM tasks").await?;
     let window = Rows::new(&window)?;
-    let at = |column: &str| window.all().next().and_then(|r| r.time(column)).map(rfc3339);
+    // What was asked for, else what there is.
+    let asked = session.window();
+    let at = |asked: Option<i64>, column: &str| {
+        asked.or_else(|| window.all().next().and_then(|r| r.time(column))).map(rfc3339)
+    };
+    let window = json!({"since": at(asked.since, "since"), "until": at(asked.until, "until")});
     part(out, "{\"schema\":", &"baton.report/1")?;
-    part(out, ",\"window\":", &json!({"since": at("since"), "until": at("until")}))?;
+    part(out, ",\"window\":", &window)?;
 
     let mut spool = Spool::new().map_err(stdout)?;
     let mut rows = Stream::new(session, "SELECT * FROM tasks").await?;

@@ -45,6 +45,15 @@ async fn overview(session: &Session) -> Result<Section> {
                COUNT(completed) AS known, SUM(inferences) AS inferences, SUM(tool_calls) AS calls, MIN(start) AS since, MAX(\"end\") AS until FROM tasks";
     for r in Rows::new(&session.query(sql).await?)?.all() {
         let int = |k: &str| r.int(k).unwrap_or(0);
+        let window = session.window();
+        if !window.is_everything() {
+            let at = |ns: Option<i64>, open: &str| ns.map_or_else(|| open.to_owned(), rfc3339);
+            lines.push(format!(
+                "tasks whose last activity lies from {} up to {}",
+                at(window.since, "the beginning"),
+                at(window.until, "the end")
+            ));
+        }
         if let (Some(a), Some(b)) = (r.time("since"), r.time("until")) {
             lines.push(format!("{} to {}", rfc3339(a), rfc3339(b)));
         }
