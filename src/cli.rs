@@ -62,7 +62,8 @@ const EXITS: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage or configuratio
 const EVAL: &str = "Exit codes: 0 done, and every gate passed; 1 failed, or a gate did; 2 wrong usage or configuration; 3 done, but part of the input \
                     could not be read; 4 done, but a gate has not enough data. Of several 1 counts most, then 3.";
 
-const COMPARE: &str = "A and B are each a store folder, or recorded OTLP (a file, a folder, a glob), with `@service=NAME` behind it for one service alone.\n\
+const COMPARE: &str = "A and B are each a store folder, or recorded OTLP (a file, a folder, a glob). Behind it `@SINCE..UNTIL` names a window of time, in the forms \
+                       of --since, and `@service=NAME` one service: baton-data@2026-11-01..2026-11-08, baton-data@7d..@service=desk.\n\
                        Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 done, but part of the input could not be read.";
 
 /// Where the data comes from.

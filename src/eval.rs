@@ -5,12 +5,13 @@ use std::path::Path;
 
 use anyhow::Result;
 use baton_analyzer::compare::{Side, compare};
-use baton_analyzer::gates::file::Gates;
+use baton_analyzer::gates::file::{Against, Gates};
 use baton_analyzer::gates::{self, Answer, Outcome};
 use baton_analyzer::report::{gates as forms, json, summary};
+use baton_analyzer::window::Window;
 use baton_record::config::Config;
 
-use crate::cli::{Eval, Format};
+use crate::cli::{Eval, Format, Source};
 use crate::source::Opened;
 use crate::{Exit, Usage, source};
 
@@ -24,7 +25,7 @@ pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
     source::block_on(async {
         let o = source::open(&args.source, config.clone(), window).await?;
         let (answers, exit) = match &gates {
-            Some(g) => check(&o, g, config).await.map(|(a, e)| (Some(a), e))?,
+            Some(g) => check(&o, g, &args.source, config).await.map(|(a, e)| (Some(a), e))?,
             None => (None, o.exit()),
         };
         let mut out = BufWriter::new(std::io::stdout().lock());
@@ -56,17 +57,27 @@ fn read(path: &Path) -> Result<Gates> {
 
 /// Asks the gates. A gate that failed counts more than input that could not be read, and that more than data that is missing, for
 /// which it may be the cause.
-async fn check(o: &Opened, gates: &Gates, config: Config) -> Result<(Vec<Answer>, Exit)> {
+async fn check(o: &Opened, gates: &Gates, source: &Source, config: Config) -> Result<(Vec<Answer>, Exit)> {
     let mut unread = o.exit();
     let comparison = match &gates.baseline {
         Some(b) => {
-            let (before, service) = source::named(&b.against, config).await?;
+            let (before, service) = match &b.against {
+                Against::Named(word) => source::named(word, config).await?,
+                Against::Before(long) => {
+                    let until = o.session.window().since.ok_or_else(|| {
+                        Usage("baseline.before: the run has no beginning; name it with --since".to_owned())
+                    })?;
+                    let long = i64::try_from(long.as_nanos()).unwrap_or(i64::MAX);
+                    let window = Window { since: Some(until.saturating_sub(long)), until: Some(until) };
+                    (source::open(source, config, window).await?, None)
+                }
+            };
             if before.exit() != Exit::Done {
                 unread = before.exit();
             }
             let a = Side { session: &before.session, service: service.as_deref() };
-            let b_side = Side { session: &o.session, service: None };
-            Some(compare(a, b_side, &b.measures, b.level).await?)
+            let run = Side { session: &o.session, service: None };
+            Some(compare(a, run, &b.measures, b.level).await?)
         }
         None => None,
     };

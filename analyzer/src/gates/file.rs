@@ -144,7 +144,7 @@ struct Raw {
     min_handoffs: u32,
     #[serde(default)]
     gate: Vec<RawGate>,
-    baseline: Option<RawBaseline>,
+    baseline: Option<Spanned<RawBaseline>>,
 }
 
 #[derive(Deserialize)]
@@ -160,7 +160,7 @@ struct RawGate {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawBaseline {
-    against: Option<Spanned<String>>,
+    against: Option<String>,
     before: Option<Spanned<String>>,
     measures: Option<Vec<Spanned<String>>>,
     level: Option<Spanned<f64>>,
@@ -191,6 +191,18 @@ impl Gates {
         }
         let mut baseline = None;
         if let Some(b) = raw.baseline {
+            let (span, b) = (b.span(), b.into_inner());
+            let against = match (b.against, b.before) {
+                (Some(name), None) => Against::Named(name),
+                (None, Some(text)) => {
+                    let long = duration(text.get_ref()).filter(|d| !d.is_zero());
+                    let why = || {
+                        format!("baseline.before: `{}` is no length of time; say 7d or 24h", text.get_ref())
+                    };
+                    Against::Before(long.ok_or_else(|| fail(text.span(), why()))?)
+                }
+                _ => return Err(fail(span, "baseline: say either against or before".to_owned())),
+            };
             let mut named = Vec::new();
             for m in b.measures.iter().flatten() {
                 let found = measure(m.get_ref()).and_then(|found| match found.direction {
@@ -207,7 +219,7 @@ impl Gates {
             }
             let directed = || ALL.iter().filter(|m| m.direction != Direction::Neutral).collect();
             baseline = Some(Baseline {
-                against: b.against,
+                against,
                 named: !named.is_empty(),
                 measures: if named.is_empty() { directed() } else { named },
                 level: b.level.map_or(LEVEL, Spanned::into_inner),
@@ -287,6 +299,9 @@ mod tests {
             ("[[gate]]\nrule = \"completeness >= 98\"\n", 2, "from 0 to 1"),
             ("[[gate]]\nrule = \"bounces <= 1\"\nto = \"a\"\n", 3, "measure of tasks"),
             ("[baseline]\nagainst = \"x\"\nmeasures = [\"payload_tokens\"]\n", 3, "neither good nor bad"),
+            ("\n[baseline]\nlevel = 0.01\n", 2, "either against or before"),
+            ("[baseline]\nagainst = \"x\"\nbefore = \"7d\"\n", 1, "either against or before"),
+            ("[baseline]\nbefore = \"a week\"\n", 2, "`a week` is no length"),
             ("[baseline]\nagainst = \"x\"\nlevel = 0.5\n", 3, "baseline.level"),
         ];
         for (text, line, part) in cases {

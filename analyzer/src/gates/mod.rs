@@ -138,7 +138,7 @@ async fn limits(session: &Session, limits: &[Limit]) -> Result<Vec<Answer>> {
         } else if holds.is_none() {
             Some(match unknown {
                 0 => "there is nothing to measure".to_owned(),
-                n => format!("nothing is known; {n} {} are not", rows(limit.measure)),
+                n => format!("nothing is known; {n} {} are not", subject(limit.measure)),
             })
         } else {
             None
@@ -160,7 +160,7 @@ async fn limits(session: &Session, limits: &[Limit]) -> Result<Vec<Answer>> {
     Ok(out)
 }
 
-fn rows(m: &Measure) -> &'static str {
+fn subject(m: &Measure) -> &'static str {
     match m.subject {
         Subject::Handoff => "handoffs",
         Subject::Task => "tasks",
