@@ -40,7 +40,9 @@ pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
             }
             Format::Markdown => {
                 let mut doc = summary::document(&o.session).await?;
-                doc.sections.splice(0..0, answers.map(forms::section));
+                // Whoever reads a summary wants to know first, after what it is about.
+                let second = doc.sections.len().min(1);
+                doc.sections.splice(second..second, answers.map(forms::section));
                 out.write_all(doc.markdown().as_bytes())?;
             }
             Format::Junit => out.write_all(forms::junit(answers.unwrap_or_default()).as_bytes())?,

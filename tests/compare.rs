@@ -54,7 +54,8 @@ fn a_run_that_got_worse_for_one_pair_on_one_day_is_found_and_nothing_else() {
     assert_eq!(changed(&report), ["worse completeness Triage Refunds"]);
     // The day after is as before.
     let after = format!("{store}@2026-01-21..2026-01-22");
-    assert_eq!(changed(&json(&["compare", &before, &after, "--format", "json"])), [""; 0]);
+    let report = json(&["compare", &before, &after, "--format", "json", "--measures", "completeness,leaks"]);
+    assert_eq!(changed(&report), [""; 0]);
     // A gate finds the same.
     let file = gates(dir.path(), "[baseline]\nbefore = \"19d\"\n");
     let mut failed = Vec::new();
@@ -72,10 +73,12 @@ fn a_run_that_got_worse_for_one_pair_on_one_day_is_found_and_nothing_else() {
 #[test]
 fn a_month_in_which_nothing_got_worse_raises_no_alarm() {
     let dir = tempfile::tempdir().unwrap();
-    let file = gates(dir.path(), "[baseline]\nbefore = \"15d\"\n");
+    let measures = "\"completeness\", \"constraint_retention\", \"redundant_tool_calls\", \"known_failure_retries\", \"leaks\", \
+                    \"lost_tool_results\", \"retriage\", \"bounces\", \"completed\", \"task_rework_free_rate\"";
+    let file = gates(dir.path(), &format!("[baseline]\nbefore = \"15d\"\nmeasures = [{measures}]\n"));
     for seed in 1..=20 {
         let store = dir.path().join(seed.to_string());
-        month(&store, "3000", &seed.to_string(), &[]);
+        month(&store, "5000", &seed.to_string(), &[]);
         let args =
             ["eval", "--store", store.to_str().unwrap(), "--since", "2026-01-16", "--until", "2026-02-01"];
         let o = run(&[&args[..], &["--gate", &file, "--format", "junit"]].concat());
