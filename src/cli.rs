@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use baton_analyzer::compare::LEVEL;
 use baton_collector::live::ingest::Packing;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 use crate::generate::{Profile, Regression};
 
@@ -19,6 +20,15 @@ pub(crate) struct Cli {
     /// Configuration; without it `baton.toml` of the working folder, where there is one.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// No progress and no notes; errors, and what could not be read, are still told.
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Say on standard error what is done and how long it takes.
+    #[arg(long, short, global = true)]
+    pub(crate) verbose: bool,
+    /// When to use colour; `auto`: on a terminal, unless NO_COLOR is set.
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
+    pub(crate) color: ColorChoice,
 }
 
 /// The subcommands.
@@ -53,6 +63,10 @@ pub(crate) enum Command {
     Generate(Generate),
     /// List the measures, or show one with its SQL.
     Measures(Measures),
+    /// Print the completions of a shell.
+    Completions(Completions),
+    /// Print the manual page, as roff for `man`.
+    Man(Man),
 }
 
 const COLLECT: &str = "Limits, TLS, tokens, durability and retention are set in [collect] of baton.toml. SIGTERM ends it in order.";
@@ -98,6 +112,9 @@ pub(crate) struct Eval {
     /// Form of the report.
     #[arg(long, value_enum, default_value_t = Format::Terminal)]
     pub(crate) format: Format,
+    /// Write to this file instead of standard output. It appears when it is whole.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
     /// Check the gates of this file, and end with 1 where one fails, with 4 where one has not enough data.
     #[arg(long, value_name = "FILE")]
     pub(crate) gate: Option<PathBuf>,
@@ -119,6 +136,9 @@ pub(crate) struct Compare {
     /// Form of the report.
     #[arg(long, value_enum, default_value_t = Sheet::Terminal)]
     pub(crate) format: Sheet,
+    /// Write to this file instead of standard output. It appears when it is whole.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// `import`.
@@ -278,6 +298,21 @@ pub(crate) struct Measures {
     pub(crate) name: Option<String>,
 }
 
+/// `completions`.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell.
+    pub(crate) shell: Shell,
+}
+
+/// `man`.
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Page of this subcommand; without it that of `baton`.
+    #[arg(value_name = "SUBCOMMAND")]
+    pub(crate) command: Option<String>,
+}
+
 /// Store folder where none is named.
 pub(crate) const DEFAULT_STORE: &str = "baton-data";
 
@@ -287,6 +322,7 @@ pub(crate) enum Format {
     Terminal,
     Json,
     Markdown,
+    Html,
     /// The gates alone, for continuous integration.
     Junit,
 }

@@ -9,7 +9,8 @@ use baton_analyzer::report::comparison;
 use baton_record::config::Config;
 
 use crate::cli::{Compare, Sheet};
-use crate::{Exit, Usage, source};
+use crate::output::Output;
+use crate::{Exit, Usage, source, terminal};
 
 /// Compares two runs.
 pub(crate) fn run(args: &Compare, config: Config) -> Result<Exit> {
@@ -27,6 +28,8 @@ pub(crate) fn run(args: &Compare, config: Config) -> Result<Exit> {
     if measures.is_empty() {
         measures.extend(ALL);
     }
+    // A place that cannot be written to is told before the work.
+    let mut out = Output::open(args.output.as_deref())?;
     source::block_on(async {
         let (a, of_a) = source::named(&args.a, config.clone()).await?;
         let (b, of_b) = source::named(&args.b, config).await?;
@@ -35,11 +38,12 @@ pub(crate) fn run(args: &Compare, config: Config) -> Result<Exit> {
         let c = compare(x, y, &measures, args.level).await?;
         let names = [args.a.as_str(), args.b.as_str()];
         let text = match args.format {
-            Sheet::Terminal => comparison::document(&c, names).terminal(),
+            Sheet::Terminal => terminal::text(&comparison::document(&c, names), args.output.is_some()),
             Sheet::Markdown => comparison::document(&c, names).markdown(),
             Sheet::Json => format!("{}\n", comparison::document_json(&c, names)),
         };
-        std::io::stdout().lock().write_all(text.as_bytes())?;
+        out.write_all(text.as_bytes())?;
+        out.finish()?;
         Ok(if a.exit() == Exit::Done { b.exit() } else { a.exit() })
     })
 }

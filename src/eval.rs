@@ -1,42 +1,58 @@
 //! `baton eval`.
 
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
 use baton_analyzer::compare::{Side, compare};
-use baton_analyzer::gates::file::{Against, Gates};
-use baton_analyzer::gates::{self, Answer, Outcome};
-use baton_analyzer::report::{gates as forms, json, summary};
+use baton_analyzer::evaluate::totals;
+use baton_analyzer::gates::file::{Against, Baseline, Gates};
+use baton_analyzer::gates::{self, Outcome};
+use baton_analyzer::report::{gates as forms, html, json, summary};
 use baton_analyzer::window::Window;
 use baton_record::config::Config;
 
 use crate::cli::{Eval, Format, Source};
+use crate::output::Output;
 use crate::source::Opened;
-use crate::{Exit, Usage, source};
+use crate::{Exit, Usage, source, terminal};
 
-/// Evaluates and prints the report.
+/// Evaluates and writes the report.
 pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
     let gates = args.gate.as_deref().map(read).transpose()?;
     if gates.is_none() && args.format == Format::Junit {
         return Err(Usage("--format junit tells of gates: name them with --gate".to_owned()).into());
     }
     let window = source::window(&args.period)?;
+    // A place that cannot be written to is told before the work.
+    let mut out = Output::open(args.output.as_deref())?;
     source::block_on(async {
         let o = source::open(&args.source, config.clone(), window).await?;
-        let (answers, exit) = match &gates {
-            Some(g) => check(&o, g, &args.source, config).await.map(|(a, e)| (Some(a), e))?,
-            None => (None, o.exit()),
-        };
-        let mut out = BufWriter::new(std::io::stdout().lock());
+        let (mut answers, mut before, mut exit) = (None, None, o.exit());
+        if let Some(g) = &gates {
+            if let Some(b) = &g.baseline {
+                before = Some(baseline(b, window, &args.source, config).await?);
+            }
+            let asked = ask(&o, g, before.as_ref()).await?;
+            answers = Some(asked.0);
+            exit = asked.1;
+        }
         let answers = answers.as_deref();
         match args.format {
             Format::Json => json::write(&o.session, answers, &mut out).await?,
+            Format::Html => {
+                let was = match &before {
+                    Some((b, None)) => Some(totals(&b.session).await?),
+                    // The page shows totals of a whole store, not of one service.
+                    _ => None,
+                };
+                html::write(&o.session, was.as_deref(), &mut out).await?;
+            }
             Format::Terminal => {
                 let mut doc = summary::document(&o.session).await?;
                 // The end of a long report is what a terminal shows.
                 doc.sections.extend(answers.map(forms::section));
-                out.write_all(doc.terminal().as_bytes())?;
+                out.write_all(terminal::text(&doc, args.output.is_some()).as_bytes())?;
             }
             Format::Markdown => {
                 let mut doc = summary::document(&o.session).await?;
@@ -47,7 +63,7 @@ pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
             }
             Format::Junit => out.write_all(forms::junit(answers.unwrap_or_default()).as_bytes())?,
         }
-        out.flush()?;
+        out.finish()?;
         Ok(exit)
     })
 }
@@ -57,27 +73,36 @@ fn read(path: &Path) -> Result<Gates> {
     Ok(Gates::parse(&path.display().to_string(), &text).map_err(|e| Usage(e.to_string()))?)
 }
 
+/// Opens what a run is compared with, and the service that it is about.
+async fn baseline(
+    baseline: &Baseline,
+    window: Window,
+    source: &Source,
+    config: Config,
+) -> Result<(Opened, Option<String>)> {
+    let long = match &baseline.against {
+        Against::Named(word) => return source::named(word, config).await,
+        Against::Before(long) => i64::try_from(long.as_nanos()).unwrap_or(i64::MAX),
+    };
+    let until = window
+        .since
+        .ok_or_else(|| Usage("baseline.before: the run has no beginning; name it with --since".to_owned()))?;
+    let window = Window { since: Some(until.saturating_sub(long)), until: Some(until) };
+    Ok((source::open(source, config, window).await?, None))
+}
+
 /// Asks the gates. A gate that failed counts more than input that could not be read, and that more than data that is missing, for
 /// which it may be the cause.
-async fn check(o: &Opened, gates: &Gates, source: &Source, config: Config) -> Result<(Vec<Answer>, Exit)> {
-    let mut unread = o.exit();
-    let comparison = match &gates.baseline {
-        Some(b) => {
-            let (before, service) = match &b.against {
-                Against::Named(word) => source::named(word, config).await?,
-                Against::Before(long) => {
-                    let until = o.session.window().since.ok_or_else(|| {
-                        Usage("baseline.before: the run has no beginning; name it with --since".to_owned())
-                    })?;
-                    let long = i64::try_from(long.as_nanos()).unwrap_or(i64::MAX);
-                    let window = Window { since: Some(until.saturating_sub(long)), until: Some(until) };
-                    (source::open(source, config, window).await?, None)
-                }
-            };
-            if before.exit() != Exit::Done {
-                unread = before.exit();
-            }
-            let a = Side { session: &before.session, service: service.as_deref() };
+async fn ask(
+    o: &Opened,
+    gates: &Gates,
+    before: Option<&(Opened, Option<String>)>,
+) -> Result<(Vec<gates::Answer>, Exit)> {
+    let mut unread = o.exit() != Exit::Done;
+    let comparison = match gates.baseline.as_ref().zip(before) {
+        Some((b, (was, service))) => {
+            unread |= was.exit() != Exit::Done;
+            let a = Side { session: &was.session, service: service.as_deref() };
             let run = Side { session: &o.session, service: None };
             Some(compare(a, run, &b.measures, b.level).await?)
         }
@@ -86,7 +111,7 @@ async fn check(o: &Opened, gates: &Gates, source: &Source, config: Config) -> Re
     let answers = gates::check(&o.session, gates, comparison.as_ref()).await?;
     let exit = match gates::outcome(&answers) {
         Outcome::Failed => Exit::Failed,
-        _ if unread != Exit::Done => unread,
+        _ if unread => Exit::Unread,
         Outcome::NotEnoughData => Exit::NotEnoughData,
         Outcome::Passed => Exit::Done,
     };

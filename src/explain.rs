@@ -9,7 +9,7 @@ use baton_analyzer::window::Window;
 use baton_record::config::Config;
 
 use crate::cli::{Explain, Page};
-use crate::{Exit, Usage, source};
+use crate::{Exit, Usage, source, terminal};
 
 /// Prints the story of one task.
 pub(crate) fn run(args: &Explain, config: Config) -> Result<Exit> {
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Explain, config: Config) -> Result<Exit> {
             }
         };
         let text = match args.format {
-            Page::Terminal => doc.terminal(),
+            Page::Terminal => terminal::text(&doc, false),
             Page::Markdown => doc.markdown(),
         };
         std::io::stdout().lock().write_all(text.as_bytes())?;

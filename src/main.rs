@@ -12,14 +12,18 @@ mod generate;
 mod import;
 mod keep;
 mod measures;
+mod output;
+mod pages;
 mod source;
 mod sql;
+mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::cli::{Cli, Command};
+use crate::terminal::Terminal;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +51,7 @@ impl std::fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 fn run(cli: Cli) -> anyhow::Result<Exit> {
+    terminal::set(Terminal { quiet: cli.quiet, verbose: cli.verbose, color: cli.color });
     let config = source::config(cli.config.as_deref())?;
     match cli.command {
         Command::Eval(a) => eval::run(&a, config),
@@ -60,11 +65,26 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Sql(a) => sql::run(&a, config),
         Command::Generate(a) => generate::run(&a, config),
         Command::Measures(a) => measures::run(&a),
+        Command::Completions(a) => pages::completions(&a),
+        Command::Man(a) => pages::man(&a),
     }
 }
 
+/// Reads the command line. Its own errors and help also follow `--color`, which is therefore looked for before.
+fn parse() -> Result<Cli, clap::Error> {
+    let args: Vec<String> = std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
+    let next = args.iter().position(|a| a == "--color").and_then(|i| args.get(i + 1).map(String::as_str));
+    let color = args.iter().find_map(|a| a.strip_prefix("--color=")).or(next);
+    let color = color.and_then(|c| c.parse().ok()).unwrap_or_default();
+    Cli::from_arg_matches(&Cli::command().color(color).try_get_matches()?)
+}
+
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    let cli = match parse() {
+        Ok(c) => c,
+        Err(e) => e.exit(),
+    };
+    match run(cli) {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Failed) => ExitCode::from(1),
         Ok(Exit::Unread) => ExitCode::from(3),

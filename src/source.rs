@@ -1,9 +1,8 @@
 //! From what the user named to a session: reading files into a store for one evaluation, or opening the store.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use baton_analyzer::report::text;
@@ -14,10 +13,9 @@ use baton_collector::otlp::{Problem, expand};
 use baton_collector::reading::Reader;
 use baton_collector::store::Store;
 use baton_record::config::Config;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{DEFAULT_STORE, Period, Source};
-use crate::{Exit, Usage};
+use crate::{Exit, Usage, terminal};
 
 /// Reads the configuration: the named file, else `baton.toml` of the working folder, else the defaults.
 pub(crate) fn config(path: Option<&Path>) -> Result<Config> {
@@ -27,6 +25,7 @@ pub(crate) fn config(path: Option<&Path>) -> Result<Config> {
         None if default.is_file() => default,
         None => return Ok(Config::default()),
     };
+    terminal::detail(|| format!("configuration: {}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| Usage(format!("{}: {e}", path.display())))?;
     Ok(Config::parse(&path.display().to_string(), &text).map_err(|e| Usage(e.to_string()))?)
 }
@@ -63,13 +62,13 @@ pub(crate) fn window(period: &Period) -> Result<Window> {
 pub(crate) async fn open(source: &Source, config: Config, window: Window) -> Result<Opened> {
     if source.paths.is_empty() {
         let store: PathBuf = source.store.clone().unwrap_or_else(|| DEFAULT_STORE.into());
-        let session = Session::open(&store, &config, Limits::default(), window).await?;
+        let session = session(&store, &config, window).await?;
         return Ok(Opened { session, problems: Vec::new(), _folder: None });
     }
     let folder = tempfile::Builder::new().prefix("baton-").tempdir()?;
     let mut store = Store::ephemeral(folder.path())?;
     let summary = read(&source.paths, &config, &mut store, false)?;
-    let session = Session::open(folder.path(), &config, Limits::default(), window).await?;
+    let session = session(folder.path(), &config, window).await?;
     Ok(Opened { session, problems: summary.problems, _folder: Some(folder) })
 }
 
@@ -95,28 +94,40 @@ pub(crate) async fn named(word: &str, config: Config) -> Result<(Opened, Option<
     Ok((open(&source, config, window).await?, service))
 }
 
+/// Opens a store, which assembles its tasks where they are not yet.
+async fn session(store: &Path, config: &Config, window: Window) -> Result<Session> {
+    let started = Instant::now();
+    let spinner = terminal::spinner("assembling tasks");
+    let session = Session::open(store, config, Limits::default(), window).await;
+    spinner.finish_and_clear();
+    terminal::detail(|| format!("tasks ready after {:.2} s", started.elapsed().as_secs_f64()));
+    Ok(session?)
+}
+
 /// Reads files into a store, with a progress bar on a terminal, and says on standard error what could not be read.
 pub(crate) fn read(paths: &[String], config: &Config, store: &mut Store, each_file: bool) -> Result<Summary> {
     let inputs = expand(paths);
     let reader = Reader::new(Arc::new(config.clone()), store.key());
     let total: u64 = inputs.files.iter().map(|f| f.size).sum();
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg}") {
-        bar.set_style(style);
-    }
+    let started = Instant::now();
+    let bar = terminal::bar(total);
     let summary = import(&inputs, &reader, store, each_file, &mut |p: Position<'_>| {
         bar.set_position(p.bytes);
         bar.set_message(text::short(&text::plain(p.file), 60));
     })?;
     bar.finish_and_clear();
+    terminal::detail(|| {
+        let seconds = started.elapsed().as_secs_f64();
+        format!("read after {seconds:.2} s: files {}, spans {}", summary.files, summary.spans)
+    });
     for p in &summary.problems {
         eprintln!("not read: {}", text::plain(&p.to_string()));
     }
     if summary.repeated_attributes > 0 {
-        eprintln!(
-            "note: {} attributes stand twice on their span; the last one counts",
+        terminal::note(&format!(
+            "{} attributes stand twice on their span; the last one counts",
             summary.repeated_attributes
-        );
+        ));
     }
     Ok(summary)
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `cases` | recorded runs and small faults give what is to be expected of them; a case is a folder |
 //! | `compare` | what got worse is found by comparisons and gates, what did not raises no alarm |
+//! | `deploy` | the scheduling files run commands that are taken |
 //! | `docs` | what the READMEs say is what the code says |
 //! | `examples` | the examples of the tracing layer: what a weak handoff costs, and that a good one does not |
 //! | `golden` | what people read: reports, stories, errors |
@@ -12,6 +13,8 @@
 //! | `refresh` | tables that are brought up to date are those made at once; windows part the tasks |
 //! | `keep` | keeping a store in order changes no answer |
 //! | `live` | what the collector acknowledges is kept, whatever happens to it |
+//! | `html` | the HTML report says what the JSON report says, and files appear whole |
+//! | `shell` | notes, colour, completions, manual pages |
 //! | `hostile` | no input makes it panic, hang or grow |
 
 // duplicate_mod: each example brings the same support along.
@@ -19,14 +22,17 @@
 
 mod cases;
 mod compare;
+mod deploy;
 mod docs;
 mod examples;
 mod golden;
 mod hostile;
+mod html;
 mod keep;
 mod live;
 mod order;
 mod refresh;
+mod shell;
 mod store;
 
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 //! Cells hold raw text; both forms escape it.
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Grid};
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table as Grid};
 
 use super::text;
 
@@ -42,17 +42,33 @@ pub struct Table {
 impl Document {
     /// For a terminal.
     pub fn terminal(&self) -> String {
-        let mut out = format!("{}\n", text::plain(&self.title));
+        self.shown(false)
+    }
+
+    /// For a terminal that has colour. What colour says, the words say too.
+    pub fn terminal_in_color(&self) -> String {
+        self.shown(true)
+    }
+
+    fn shown(&self, color: bool) -> String {
+        let heading = |t: &str| {
+            if color {
+                format!("\u{1b}[1m{}\u{1b}[0m\n", text::plain(t))
+            } else {
+                format!("{}\n", text::plain(t))
+            }
+        };
+        let mut out = heading(&self.title);
         for s in &self.sections {
             out.push('\n');
             if !s.title.is_empty() {
-                out.push_str(&format!("{}\n", text::plain(&s.title)));
+                out.push_str(&heading(&s.title));
             }
             for l in &s.lines {
                 out.push_str(&format!("  {}\n", text::plain(l)));
             }
             if let Some(t) = &s.table {
-                out.push_str(&t.terminal());
+                out.push_str(&t.terminal(color));
             }
         }
         out
@@ -89,8 +105,11 @@ fn lines(cell: &str, f: impl Fn(&str) -> String, join: &str) -> String {
 }
 
 impl Table {
-    fn terminal(&self) -> String {
+    fn terminal(&self, color: bool) -> String {
         let mut grid = Grid::new();
+        if color {
+            grid.enforce_styling();
+        }
         grid.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
         if !grid.is_tty() {
             grid.set_width(WIDTH);
@@ -98,10 +117,22 @@ impl Table {
         let align = |h: &str, c: Cell| {
             if heading(h).1 { c.set_alignment(CellAlignment::Right) } else { c }
         };
-        grid.set_header(self.head.iter().map(|h| align(h, Cell::new(heading(h).0))));
+        let paint = |c: Cell, text: &str| match text {
+            "error" | "failed" | "worse" if color => c.fg(Color::Red),
+            "warning" if color => c.fg(Color::Yellow),
+            _ => c,
+        };
+        let head = |h: &str| {
+            let c = align(h, Cell::new(heading(h).0));
+            if color { c.add_attribute(Attribute::Bold) } else { c }
+        };
+        grid.set_header(self.head.iter().map(|h| head(h)));
         for r in &self.rows {
             grid.add_row(
-                self.head.iter().zip(r).map(|(h, c)| align(h, Cell::new(lines(c, text::plain, "\n")))),
+                self.head
+                    .iter()
+                    .zip(r)
+                    .map(|(h, c)| paint(align(h, Cell::new(lines(c, text::plain, "\n"))), c)),
             );
         }
         let mut out = String::new();
@@ -149,6 +180,20 @@ mod tests {
         let t = doc().terminal();
         assert!(!t.contains('\u{1b}') && t.contains("\\u{1b}[2J"), "{t}");
         assert!(t.contains("     3\n") && t.contains("    12\n"), "{t}");
+    }
+
+    #[test]
+    fn colour_adds_nothing_but_colour() {
+        let mut d = doc();
+        if let Some(t) = &mut d.sections[0].table {
+            t.rows.push(vec!["error".to_owned(), "1".to_owned()]);
+        }
+        let colored = d.terminal_in_color();
+        assert!(colored.starts_with("\u{1b}[1mReport\u{1b}[0m\n"), "{colored}");
+        assert_eq!(colored.matches("error").count(), 1);
+        let codes = regex::Regex::new("\u{1b}\\[[0-9;]*m").map(|r| r.replace_all(&colored, "").into_owned());
+        let trimmed = |t: &str| t.lines().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>();
+        assert_eq!(codes.map(|t| trimmed(&t)), Ok(trimmed(&d.terminal())));
     }
 
     #[test]

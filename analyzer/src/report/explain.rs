@@ -149,19 +149,19 @@ async fn story(session: &Session, task: &str) -> Result<Document> {
     Ok(doc)
 }
 
-fn agent(r: &Row<'_>) -> String {
+pub(super) fn agent(r: &Row<'_>) -> String {
     r.text("agent").unwrap_or("(unnamed)").to_owned()
 }
 
 /// Time since the start of the task.
-fn offset(time: Option<i64>, start: Option<i64>) -> String {
+pub(super) fn offset(time: Option<i64>, start: Option<i64>) -> String {
     match (time, start) {
         (Some(t), Some(s)) => format!("{:+.3} s", (t.saturating_sub(s)) as f64 / 1e9),
         _ => "?".to_owned(),
     }
 }
 
-fn head(r: &Row<'_>) -> Section {
+pub(super) fn head(r: &Row<'_>) -> Section {
     let int = |k: &str| r.int(k).map_or("unknown".to_owned(), |n| n.to_string());
     let mut lines = Vec::new();
     if let Some(t) = r.time("start") {
@@ -216,7 +216,7 @@ fn inference(r: &Row<'_>) -> String {
     line
 }
 
-fn call(r: &Row<'_>, start: Option<i64>) -> Vec<String> {
+pub(super) fn call(r: &Row<'_>, start: Option<i64>) -> Vec<String> {
     let args = match (r.text("args"), r.text("args_digest")) {
         (Some(a), _) => text::short(a, TEXT),
         (None, Some(d)) => format!("arguments {}", text::short(d, 13)),
@@ -253,7 +253,7 @@ fn call(r: &Row<'_>, start: Option<i64>) -> Vec<String> {
     lines
 }
 
-async fn transfer(session: &Session, r: &Row<'_>, id: &str) -> Result<Vec<String>> {
+pub(super) async fn transfer(session: &Session, r: &Row<'_>, id: &str) -> Result<Vec<String>> {
     let get = |k: &str| r.text(k).unwrap_or_default();
     let to = text::short(r.text("to_agent").unwrap_or("(unknown)"), 40);
     let mut lines = vec![format!(
@@ -350,7 +350,7 @@ fn or_none<S: AsRef<str>>(list: &[S]) -> String {
 }
 
 /// What the receiver saw first.
-async fn view(session: &Session, r: &Row<'_>) -> Result<Vec<String>> {
+pub(super) async fn view(session: &Session, r: &Row<'_>) -> Result<Vec<String>> {
     let to = text::short(r.text("to_agent").unwrap_or("the receiver"), 40);
     if let Some(why) = r.text("after_unknown") {
         return Ok(vec![format!("what {to} saw is unknown: {why}")]);

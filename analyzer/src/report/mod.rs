@@ -1,10 +1,11 @@
-//! Reports: JSON, terminal, Markdown, and the story of one task.
+//! Reports: JSON, terminal, Markdown, HTML, and the story of one task.
 
 pub mod answer;
 pub mod comparison;
 pub mod document;
 pub mod explain;
 pub mod gates;
+pub mod html;
 pub mod json;
 mod spool;
 pub mod summary;

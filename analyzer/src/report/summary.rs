@@ -9,7 +9,7 @@ use super::document::{Document, Section, Table};
 use super::{rfc3339, text};
 
 /// Rows of each list that is cut.
-const SHOWN: usize = 10;
+pub(super) const SHOWN: usize = 10;
 
 /// What makes a transfer bad, and how much: a measure, whether its shortfall or its count is meant, and the weight.
 const WORST: &[(&str, bool, i64)] = &[
@@ -39,46 +39,80 @@ pub(super) fn plural(n: i64, one: &str) -> String {
     if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
 }
 
-async fn overview(session: &Session) -> Result<Section> {
-    let mut lines = Vec::new();
-    let sql = "SELECT COUNT(*) AS tasks, COUNT(*) FILTER (WHERE partial) AS partial, COUNT(*) FILTER (WHERE completed) AS done, \
-               COUNT(completed) AS known, SUM(inferences) AS inferences, SUM(tool_calls) AS calls, MIN(start) AS since, MAX(\"end\") AS until FROM tasks";
-    for r in Rows::new(&session.query(sql).await?)?.all() {
-        let int = |k: &str| r.int(k).unwrap_or(0);
+/// What was evaluated, in numbers.
+#[derive(Default)]
+pub(super) struct Overview {
+    /// Which tasks were asked for, where not all.
+    pub(super) asked: Option<String>,
+    /// First start and last end.
+    pub(super) window: Option<(i64, i64)>,
+    pub(super) tasks: i64,
+    pub(super) partial: i64,
+    /// Completed, of how many for which that is known.
+    pub(super) completed: (i64, i64),
+    pub(super) model_calls: i64,
+    pub(super) tool_calls: i64,
+    pub(super) handoffs: i64,
+    /// How many transfers there are of each kind, the most frequent first.
+    pub(super) outcomes: String,
+    pub(super) detections: String,
+    pub(super) confidences: String,
+}
+
+impl Overview {
+    pub(super) async fn new(session: &Session) -> Result<Self> {
+        let mut out = Self::default();
         let window = session.window();
         if !window.is_everything() {
             let at = |ns: Option<i64>, open: &str| ns.map_or_else(|| open.to_owned(), rfc3339);
-            lines.push(format!(
+            out.asked = Some(format!(
                 "tasks whose last activity lies from {} up to {}",
                 at(window.since, "the beginning"),
                 at(window.until, "the end")
             ));
         }
-        if let (Some(a), Some(b)) = (r.time("since"), r.time("until")) {
-            lines.push(format!("{} to {}", rfc3339(a), rfc3339(b)));
+        let sql = "SELECT COUNT(*) AS tasks, COUNT(*) FILTER (WHERE partial) AS partial, COUNT(*) FILTER (WHERE completed) AS done, \
+                   COUNT(completed) AS known, SUM(inferences) AS inferences, SUM(tool_calls) AS calls, MIN(start) AS since, MAX(\"end\") AS until FROM tasks";
+        for r in Rows::new(&session.query(sql).await?)?.all() {
+            let int = |k: &str| r.int(k).unwrap_or(0);
+            out.window = r.time("since").zip(r.time("until"));
+            out.tasks = int("tasks");
+            out.partial = int("partial");
+            out.completed = (int("done"), int("known"));
+            out.model_calls = int("inferences");
+            out.tool_calls = int("calls");
         }
-        lines.push(format!(
-            "{}: {} of {} known completed, {} partial (kept out of the rates)",
-            plural(int("tasks"), "task"),
-            int("done"),
-            int("known"),
-            int("partial")
-        ));
-        lines.push(format!(
-            "{}, {}",
-            plural(int("inferences"), "model call"),
-            plural(int("calls"), "tool call")
-        ));
+        let list =
+            |c: &[(String, i64)]| c.iter().map(|(k, n)| format!("{n} {k}")).collect::<Vec<_>>().join(", ");
+        let outcomes = counts(session, "outcome").await?;
+        out.handoffs = outcomes.iter().map(|(_, n)| n).sum();
+        out.outcomes = list(&outcomes);
+        out.detections = list(&counts(session, "detection").await?);
+        out.confidences = list(&counts(session, "confidence").await?);
+        Ok(out)
     }
-    let outcomes = counts(session, "outcome").await?;
-    let total: i64 = outcomes.iter().map(|(_, n)| n).sum();
-    let list = |c: &[(String, i64)]| c.iter().map(|(k, n)| format!("{n} {k}")).collect::<Vec<_>>().join(", ");
-    if total == 0 {
+}
+
+async fn overview(session: &Session) -> Result<Section> {
+    let o = Overview::new(session).await?;
+    let mut lines: Vec<String> = o.asked.into_iter().collect();
+    if let Some((a, b)) = o.window {
+        lines.push(format!("{} to {}", rfc3339(a), rfc3339(b)));
+    }
+    lines.push(format!(
+        "{}: {} of {} known completed, {} partial (kept out of the rates)",
+        plural(o.tasks, "task"),
+        o.completed.0,
+        o.completed.1,
+        o.partial
+    ));
+    lines.push(format!("{}, {}", plural(o.model_calls, "model call"), plural(o.tool_calls, "tool call")));
+    if o.handoffs == 0 {
         lines.push("no handoffs".to_owned());
     } else {
-        lines.push(format!("{}: {}", plural(total, "handoff"), list(&outcomes)));
-        lines.push(format!("seen by: {}", list(&counts(session, "detection").await?)));
-        lines.push(format!("confidence: {}", list(&counts(session, "confidence").await?)));
+        lines.push(format!("{}: {}", plural(o.handoffs, "handoff"), o.outcomes));
+        lines.push(format!("seen by: {}", o.detections));
+        lines.push(format!("confidence: {}", o.confidences));
     }
     Ok(Section { title: String::new(), lines, table: None })
 }
@@ -102,12 +136,16 @@ pub(super) fn figure(v: f64) -> String {
     }
 }
 
+/// A share in percent.
+pub(super) fn share(v: Option<f64>) -> String {
+    v.map_or_else(|| "unknown".to_owned(), |v| format!("{:.1} %", v * 100.0))
+}
+
 /// A value in its unit: shares in percent.
 pub(super) fn value(m: &Measure, v: Option<f64>) -> String {
     match v {
-        None => "unknown".to_owned(),
-        Some(v) if m.unit == "share" => format!("{:.1} %", v * 100.0),
-        Some(v) => figure(v),
+        Some(v) if m.unit != "share" => figure(v),
+        v => share(v),
     }
 }
 
@@ -148,24 +186,29 @@ fn measures(totals: &[Total]) -> Section {
     Section { title: "Measures".to_owned(), lines: Vec::new(), table: Some(Table { head, rows }) }
 }
 
-/// The share of the first transfer's constraints that is still there, by number of transfers since.
-async fn survival(session: &Session) -> Result<Option<Section>> {
-    let Some(m) = Measure::by_name("constraint_survival") else { return Ok(None) };
+/// By number of transfers since the first: how many of the first transfer's constraints are still there, of how many.
+pub(super) async fn hops(session: &Session) -> Result<Vec<(i64, i64, i64)>> {
+    let Some(m) = Measure::by_name("constraint_survival") else { return Ok(Vec::new()) };
     let sql = format!(
         "SELECT c.hop, SUM(m.numerator) AS numerator, SUM(m.denominator) AS denominator FROM (\n{}) m \
          JOIN (SELECT DISTINCT handoff_id, hop FROM handoff_constraints) c ON c.handoff_id = m.id \
          WHERE m.rated AND m.unknown IS NULL GROUP BY c.hop ORDER BY c.hop LIMIT {SHOWN}",
         m.sql
     );
-    let mut rows = Vec::new();
-    for r in Rows::new(&session.query(&sql).await?)?.all() {
-        let (n, d) = (r.int("numerator").unwrap_or(0), r.int("denominator").unwrap_or(0));
-        rows.push(vec![
-            r.int("hop").unwrap_or(0).to_string(),
-            value(m, (d > 0).then(|| n as f64 / d as f64)),
-            format!("{n} / {d}"),
-        ]);
-    }
+    let rows = Rows::new(&session.query(&sql).await?)?;
+    let int = |r: &Row<'_>, k: &str| r.int(k).unwrap_or(0);
+    Ok(rows.all().map(|r| (int(&r, "hop"), int(&r, "numerator"), int(&r, "denominator"))).collect())
+}
+
+/// The share of the first transfer's constraints that is still there, by number of transfers since.
+async fn survival(session: &Session) -> Result<Option<Section>> {
+    let rows: Vec<Vec<String>> = hops(session)
+        .await?
+        .into_iter()
+        .map(|(hop, n, d)| {
+            vec![hop.to_string(), share((d > 0).then(|| n as f64 / d as f64)), format!("{n} / {d}")]
+        })
+        .collect();
     let head = vec![">hop", ">still there", ">of"];
     // With one hop the table repeats the measure.
     Ok((rows.len() > 1).then(|| Section {
@@ -175,7 +218,7 @@ async fn survival(session: &Session) -> Result<Option<Section>> {
     }))
 }
 
-fn name<'a>(r: &Row<'a>, column: &str) -> &'a str {
+pub(super) fn name<'a>(r: &Row<'a>, column: &str) -> &'a str {
     r.text(column).unwrap_or("(unnamed)")
 }
 
@@ -183,16 +226,38 @@ fn ends(r: &Row<'_>) -> String {
     format!("{} -> {}", text::short(name(r, "from_agent"), 40), text::short(name(r, "to_agent"), 40))
 }
 
+/// What is shown of a pair of agents: measures and their headings.
+pub(super) const PAIR: [(&str, &str); 5] = [
+    ("completeness", ">complete"),
+    ("constraint_retention", ">constraints kept"),
+    ("redundant_tool_calls", ">redundant calls"),
+    ("context_tokens_after", ">tokens seen"),
+    ("leaks", ">leaks"),
+];
+
+/// The accepted transfers from one agent to another.
+pub(super) struct Pair {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) handoffs: i64,
+    /// For each measure of [`PAIR`] its numerator and denominator; none: unknown.
+    pub(super) sums: Vec<Option<(i64, i64)>>,
+}
+
+impl Pair {
+    /// The measure at this place of [`PAIR`], for people.
+    pub(super) fn shown(&self, place: usize) -> String {
+        let known = self.sums.get(place).copied().flatten();
+        let rate = known.map(|(n, d)| n as f64 / d as f64);
+        PAIR.get(place)
+            .and_then(|(name, _)| Measure::by_name(name))
+            .map_or_else(String::new, |m| value(m, rate))
+    }
+}
+
 /// The pairs of agents between which most transfers ran.
-async fn pairs(session: &Session) -> Result<Option<Section>> {
-    const COLUMNS: [(&str, &str); 5] = [
-        ("completeness", ">complete"),
-        ("constraint_retention", ">constraints kept"),
-        ("redundant_tool_calls", ">redundant calls"),
-        ("context_tokens_after", ">tokens seen"),
-        ("leaks", ">leaks"),
-    ];
-    let measures: Vec<&Measure> = COLUMNS.iter().filter_map(|(n, _)| Measure::by_name(n)).collect();
+pub(super) async fn pair_rows(session: &Session, limit: usize) -> Result<Vec<Pair>> {
+    let measures: Vec<&Measure> = PAIR.iter().filter_map(|(n, _)| Measure::by_name(n)).collect();
     // All measures below each other and joined to their transfers once: side by side would be a join for each.
     let mut sql =
         String::from("SELECT h.from_agent, h.to_agent, SUM(CASE WHEN u.m = -1 THEN 1 ELSE 0 END) AS n");
@@ -209,22 +274,39 @@ async fn pairs(session: &Session) -> Result<Option<Section>> {
     }
     sql.push_str(&format!(
         " FROM (\n{}) u JOIN handoffs h ON h.handoff_id = u.id WHERE h.outcome = 'accepted' \
-         GROUP BY h.from_agent, h.to_agent ORDER BY n DESC, h.from_agent, h.to_agent LIMIT {}",
+         GROUP BY h.from_agent, h.to_agent ORDER BY n DESC, h.from_agent, h.to_agent LIMIT {limit}",
         parts.join("\nUNION ALL\n"),
-        SHOWN + 1
     ));
-    let mut rows = Vec::new();
-    for r in Rows::new(&session.query(&sql).await?)?.all() {
-        let mut row = vec![ends(&r), r.int("n").unwrap_or(0).to_string()];
-        for (i, m) in measures.iter().enumerate() {
-            let d = r.int(&format!("d{i}")).unwrap_or(0);
-            let n = r.int(&format!("n{i}")).filter(|_| d > 0);
-            row.push(value(m, n.map(|n| n as f64 / d as f64)));
-        }
-        rows.push(row);
-    }
+    let rows = Rows::new(&session.query(&sql).await?)?;
+    Ok(rows
+        .all()
+        .map(|r| Pair {
+            from: name(&r, "from_agent").to_owned(),
+            to: name(&r, "to_agent").to_owned(),
+            handoffs: r.int("n").unwrap_or(0),
+            sums: (0..measures.len())
+                .map(|i| {
+                    let d = r.int(&format!("d{i}")).filter(|d| *d > 0)?;
+                    r.int(&format!("n{i}")).map(|n| (n, d))
+                })
+                .collect(),
+        })
+        .collect())
+}
+
+async fn pairs(session: &Session) -> Result<Option<Section>> {
+    let rows = pair_rows(session, SHOWN + 1)
+        .await?
+        .iter()
+        .map(|p| {
+            let ends = format!("{} -> {}", text::short(&p.from, 40), text::short(&p.to, 40));
+            let mut row = vec![ends, p.handoffs.to_string()];
+            row.extend((0..PAIR.len()).map(|i| p.shown(i)));
+            row
+        })
+        .collect();
     let mut head = vec!["from -> to", ">handoffs"];
-    head.extend(COLUMNS.iter().map(|(_, h)| *h));
+    head.extend(PAIR.iter().map(|(_, h)| *h));
     Ok(listed("Between agents", head, rows))
 }
 
@@ -236,8 +318,8 @@ fn listed(title: &str, head: Vec<&'static str>, mut rows: Vec<Vec<String>>) -> O
     (!rows.is_empty()).then(|| Section { title, lines: Vec::new(), table: Some(Table { head, rows }) })
 }
 
-/// The transfers with the most that went wrong, each with what and why.
-async fn worst(session: &Session) -> Result<Option<Section>> {
+/// The transfers with the most that went wrong, the worst first: columns of `handoffs`.
+pub(super) async fn worst_rows(session: &Session, limit: usize) -> Result<Rows> {
     let mut parts: Vec<String> = WORST
         .iter()
         .filter_map(|(name, shortfall, weight)| {
@@ -253,13 +335,17 @@ async fn worst(session: &Session) -> Result<Option<Section>> {
         .collect();
     parts.push("SELECT handoff_id AS id, 4 AS score FROM handoffs WHERE outcome = 'failed'".to_owned());
     let sql = format!(
-        "SELECT w.score, h.* FROM (SELECT id, SUM(score) AS score FROM (\n{}) s GROUP BY id ORDER BY score DESC, id LIMIT {}) w \
+        "SELECT w.score, h.* FROM (SELECT id, SUM(score) AS score FROM (\n{}) s GROUP BY id ORDER BY score DESC, id LIMIT {limit}) w \
          JOIN handoffs h ON h.handoff_id = w.id ORDER BY w.score DESC, h.handoff_id",
         parts.join("\nUNION ALL\n"),
-        SHOWN + 1
     );
+    Rows::new(&session.query(&sql).await?)
+}
+
+/// The worst transfers, each with what went wrong and why.
+async fn worst(session: &Session) -> Result<Option<Section>> {
     let mut rows = Vec::new();
-    for r in Rows::new(&session.query(&sql).await?)?.all() {
+    for r in worst_rows(session, SHOWN + 1).await?.all() {
         let id = name(&r, "handoff_id");
         rows.push(vec![id.to_owned(), ends(&r), faults(session, &r, id).await?.join("\n")]);
     }
@@ -271,7 +357,7 @@ async fn worst(session: &Session) -> Result<Option<Section>> {
 }
 
 /// What went wrong in one transfer, a sentence each.
-async fn faults(session: &Session, handoff: &Row<'_>, id: &str) -> Result<Vec<String>> {
+pub(super) async fn faults(session: &Session, handoff: &Row<'_>, id: &str) -> Result<Vec<String>> {
     let mut out = Vec::new();
     match handoff.text("outcome") {
         Some("accepted") | None => {}
@@ -314,7 +400,7 @@ async fn faults(session: &Session, handoff: &Row<'_>, id: &str) -> Result<Vec<St
     Ok(out)
 }
 
-async fn findings(session: &Session) -> Result<Option<Section>> {
+pub(super) async fn findings(session: &Session) -> Result<Option<Section>> {
     let sql = format!(
         "SELECT severity, kind, COUNT(*) AS n, MIN(text) AS example FROM findings GROUP BY severity, kind \
          ORDER BY CASE severity WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, n DESC, kind LIMIT {}",

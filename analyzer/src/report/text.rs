@@ -56,8 +56,8 @@ pub fn markdown(text: &str) -> String {
     out
 }
 
-/// The text as XML, for a document or an attribute in double quotes.
-pub fn xml(text: &str) -> String {
+/// The text for HTML, between tags or in a quoted attribute: it shows exactly it, and makes no element.
+pub fn html(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for c in plain(text).chars() {
         match c {
@@ -65,12 +65,17 @@ pub fn xml(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '&' => out.push_str("&amp;"),
             '"' => out.push_str("&quot;"),
-            // No XML document may hold these, not even as a reference.
-            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            '\'' => out.push_str("&#39;"),
             c => out.push(c),
         }
     }
     out
+}
+
+/// The text for XML, between tags or in a quoted attribute.
+pub fn xml(text: &str) -> String {
+    // No XML document may hold these two, not even as a reference.
+    html(text).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }
 
 /// A text cell for a CSV file: a leading `=`, `+`, `-`, `@`, tab or line end would be a formula in a spreadsheet, so
@@ -100,8 +105,16 @@ mod tests {
     }
 
     #[test]
-    fn xml_shows_markup_as_text_and_holds_nothing_that_xml_forbids() {
-        assert_eq!(xml("<a b=\"c\">&\u{0}\u{ffff}"), "&lt;a b=&quot;c&quot;&gt;&amp;\\u{0}\u{fffd}");
+    fn html_shows_markup_as_text() {
+        assert_eq!(
+            html("<b a=\"x\" c='y'>&amp;\u{202e}"),
+            "&lt;b a=&quot;x&quot; c=&#39;y&#39;&gt;&amp;amp;\\u{202e}"
+        );
+    }
+
+    #[test]
+    fn xml_holds_nothing_that_xml_forbids() {
+        assert_eq!(xml("<a>&\u{0}\u{ffff}"), "&lt;a&gt;&amp;\\u{0}\u{fffd}");
     }
 
     #[test]
