@@ -16,10 +16,10 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&stdout(&o)).unwrap_or_else(|e| panic!("{args:?}: {e}: {}", stderr(&o)))
 }
 
-/// A month of made-up runs.
-fn month(store: &Path, spans: &str, seed: &str, more: &[&str]) {
+/// Made-up runs, from 2026-01-01 on.
+fn generate(store: &Path, days: &str, spans: &str, seed: &str, more: &[&str]) {
     let store = store.to_str().unwrap();
-    let args = ["generate", "--days", "30", "--spans", spans, "--seed", seed, "--store", store];
+    let args = ["generate", "--days", days, "--spans", spans, "--seed", seed, "--store", store];
     let o = run(&[&args, more].concat());
     assert!(o.status.success(), "{}", stderr(&o));
 }
@@ -45,23 +45,26 @@ fn gates(dir: &Path, text: &str) -> String {
 #[test]
 fn a_run_that_got_worse_for_one_pair_on_one_day_is_found_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
-    month(dir.path(), "85000", "1", &["--regression", "20:Triage->Refunds:completeness"]);
+    let worse = ["--regression", "1:Triage->Refunds:completeness"];
+    // Some 20 tasks a day, and many more on the first. A seventh of all tasks begin with this pair.
+    generate(dir.path(), "30", "22000", "1", &worse);
+    generate(dir.path(), "1", "12000", "2", &worse);
     let store = dir.path().to_str().unwrap();
-    // The first day is 2026-01-01.
-    let (before, day) = (format!("{store}@..2026-01-20"), format!("{store}@2026-01-20..2026-01-21"));
-    let report = json(&["compare", &before, &day, "--format", "json"]);
+    let at = |window: &str| format!("{store}@{window}");
+    let (day, others) = (at("2026-01-01..2026-01-02"), at("2026-01-02..2026-02-01"));
+    let report = json(&["compare", &others, &day, "--format", "json"]);
     assert_eq!(report["paired"], false);
     assert_eq!(changed(&report), ["worse completeness Triage Refunds"]);
-    // The day after is as before.
-    let after = format!("{store}@2026-01-21..2026-01-22");
-    let report = json(&["compare", &before, &after, "--format", "json", "--measures", "completeness,leaks"]);
-    assert_eq!(changed(&report), [""; 0]);
+    // One half of the other days is as the other.
+    let halves = [at("2026-01-02..2026-01-17"), at("2026-01-17..")];
+    let args = ["compare", &halves[0], &halves[1], "--format", "json", "--measures", "completeness,leaks"];
+    assert_eq!(changed(&json(&args)), [""; 0]);
     // A gate finds the same.
-    let file = gates(dir.path(), "[baseline]\nbefore = \"19d\"\n");
-    let mut failed = Vec::new();
-    let args = ["eval", "--store", store, "--since", "2026-01-20", "--until", "2026-01-21"];
-    let o = run(&[&args[..], &["--gate", &file, "--format", "junit"]].concat());
+    let file = gates(dir.path(), &format!("[baseline]\nagainst = \"{others}\"\n"));
+    let args = ["eval", "--store", store, "--until", "2026-01-02", "--gate", &file, "--format", "junit"];
+    let o = run(&args);
     assert_eq!(o.status.code(), Some(1), "{}", stderr(&o));
+    let mut failed = Vec::new();
     for case in stdout(&o).lines().filter(|l| l.contains("<failure")) {
         failed.push(case.split('"').nth(3).unwrap().to_owned());
         assert!(case.contains("Triage -&gt; Refunds: "), "{case}");
@@ -78,7 +81,7 @@ fn a_month_in_which_nothing_got_worse_raises_no_alarm() {
     let file = gates(dir.path(), &format!("[baseline]\nbefore = \"15d\"\nmeasures = [{measures}]\n"));
     for seed in 1..=20 {
         let store = dir.path().join(seed.to_string());
-        month(&store, "5000", &seed.to_string(), &[]);
+        generate(&store, "30", "4000", &seed.to_string(), &[]);
         let args =
             ["eval", "--store", store.to_str().unwrap(), "--since", "2026-01-16", "--until", "2026-02-01"];
         let o = run(&[&args[..], &["--gate", &file, "--format", "junit"]].concat());
@@ -91,10 +94,8 @@ fn the_same_tasks_are_compared_with_themselves() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (dir.path().join("a"), dir.path().join("b"));
     let worse = "1:Triage->Refunds:leaks";
-    for (store, more) in [(&a, &[][..]), (&b, &["--regression", worse][..])] {
-        let args = ["generate", "--spans", "4000", "--store", store.to_str().unwrap()];
-        assert!(run(&[&args, more].concat()).status.success());
-    }
+    generate(&a, "1", "4000", "1", &[]);
+    generate(&b, "1", "4000", "1", &["--regression", worse]);
     let (a, b) = (a.to_str().unwrap(), b.to_str().unwrap());
     let report = json(&["compare", a, b, "--format", "json", "--measures", "leaks,completed,payload_tokens"]);
     assert_eq!((report["paired"].as_bool(), report["a"]["alone"].as_u64()), (Some(true), Some(0)));

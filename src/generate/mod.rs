@@ -186,13 +186,15 @@ fn generate(
         let start = script::DAY + since;
         let worse = args.regression.filter(|r| r.day == since / script::DAY_NS + 1);
         n += 1;
+        // Two seeds make different conversations, so that both may be put into one store.
+        let number = n + args.seed.saturating_sub(1).wrapping_mul(10_000_000);
         while waiting.peek().is_some_and(|w| w.0.end_time_unix_nano < start) {
             batch.extend(waiting.pop().map(|w| w.0));
             if batch.len() == BATCH {
                 sink(std::mem::take(&mut batch))?;
             }
         }
-        let task = Script::new(&mut rng, n, start, worse).run(truth);
+        let task = Script::new(&mut rng, number, start, worse).run(truth);
         made += task.len() as u64;
         waiting.extend(task.into_iter().map(Waiting));
     }
