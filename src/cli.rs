@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use baton_analyzer::compare::LEVEL;
 use baton_collector::live::ingest::Packing;
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::generate::Profile;
+use crate::generate::{Profile, Regression};
 
 /// Observability and evaluation for agent handoffs.
 #[derive(Debug, Parser)]
@@ -34,8 +35,11 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Evaluate recorded runs, or a store, and print the handoff report.
-    #[command(after_help = EXITS)]
+    #[command(after_help = EVAL)]
     Eval(Eval),
+    /// Compare two runs: by how much each measure differs, and whether that is more than chance.
+    #[command(after_help = COMPARE)]
+    Compare(Compare),
     /// Keep recorded runs in a store for later `eval`, `explain` and `sql`.
     #[command(after_help = EXITS)]
     Import(Import),
@@ -68,6 +72,13 @@ pub(crate) enum Command {
 const COLLECT: &str = "Limits, TLS, tokens, durability and retention are set in [collect] of baton.toml. SIGTERM ends it in order.";
 
 const EXITS: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 done, but part of the input could not be read.";
+
+const EVAL: &str = "Exit codes: 0 done, and every gate passed; 1 failed, or a gate did; 2 wrong usage or configuration; 3 done, but part of the input \
+                    could not be read; 4 done, but a gate has not enough data. Of several 1 counts most, then 3.";
+
+const COMPARE: &str = "A and B are each a store folder, or recorded OTLP (a file, a folder, a glob). Behind it `@SINCE..UNTIL` names a window of time, in the forms \
+                       of --since, and `@service=NAME` one service: baton-data@2026-11-01..2026-11-08, baton-data@7d..@service=desk.\n\
+                       Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 done, but part of the input could not be read.";
 
 /// Where the data comes from.
 #[derive(Debug, Args)]
@@ -108,6 +119,30 @@ pub(crate) struct Eval {
     /// not encrypted). A token is taken from BATON_TOKEN.
     #[arg(long, value_name = "URL")]
     pub(crate) emit: Option<String>,
+    /// Check the gates of this file, and end with 1 where one fails, with 4 where one has not enough data.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) gate: Option<PathBuf>,
+}
+
+/// `compare`.
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// What is compared with.
+    pub(crate) a: String,
+    /// What is compared.
+    pub(crate) b: String,
+    /// Only these measures; without any, all.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) measures: Vec<String>,
+    /// The chance of even one false alarm among all differences, where nothing changed.
+    #[arg(long, value_name = "SHARE", default_value_t = LEVEL)]
+    pub(crate) level: f64,
+    /// Form of the report.
+    #[arg(long, value_enum, default_value_t = Sheet::Terminal)]
+    pub(crate) format: Sheet,
+    /// Write to this file instead of standard output. It appears when it is whole.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// `import`.
@@ -230,6 +265,13 @@ pub(crate) struct Generate {
     /// Spans per second to a collector; without it as fast as it answers.
     #[arg(long, value_name = "N")]
     pub(crate) rate: Option<u64>,
+    /// Over how many days they are spread.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=366))]
+    pub(crate) days: u64,
+    /// What gets worse on one day for one pair of agents: `DAY:FROM->TO:MEASURE`, the first day being 1; completeness,
+    /// constraint_retention or leaks.
+    #[arg(long, value_name = "CHANGE")]
+    pub(crate) regression: Option<Regression>,
     /// Write what is true of them to this file as JSON, in the names of the report.
     #[arg(long, value_name = "FILE")]
     pub(crate) truth: Option<PathBuf>,
@@ -285,6 +327,16 @@ pub(crate) enum Format {
     Json,
     Markdown,
     Html,
+    /// The gates alone, for continuous integration.
+    Junit,
+}
+
+/// Forms of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sheet {
+    Terminal,
+    Json,
+    Markdown,
 }
 
 /// Forms of a story.

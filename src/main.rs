@@ -5,6 +5,7 @@
 
 mod cli;
 mod collect;
+mod compare;
 mod emit;
 mod eval;
 mod explain;
@@ -32,6 +33,10 @@ pub(crate) enum Exit {
     Done,
     /// Done, with input that could not be read.
     Unread,
+    /// Done, and a gate failed.
+    Failed,
+    /// Done, and a gate has not enough data.
+    NotEnoughData,
 }
 
 /// Wrong usage or configuration.
@@ -51,6 +56,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
     let config = source::config(cli.config.as_deref())?;
     match cli.command {
         Command::Eval(a) => eval::run(&a, config),
+        Command::Compare(a) => compare::run(&a, config),
         Command::Import(a) => import::run(&a, config),
         Command::Collect(a) => collect::run(&a, config),
         Command::Compact(a) => keep::compact(&a),
@@ -81,7 +87,9 @@ fn main() -> ExitCode {
     };
     match run(cli) {
         Ok(Exit::Done) => ExitCode::SUCCESS,
+        Ok(Exit::Failed) => ExitCode::from(1),
         Ok(Exit::Unread) => ExitCode::from(3),
+        Ok(Exit::NotEnoughData) => ExitCode::from(4),
         // Whoever reads the output has seen enough.
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {

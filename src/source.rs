@@ -49,11 +49,15 @@ impl Opened {
     }
 }
 
+/// Nanoseconds since 1970.
+fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+    i64::try_from(now).unwrap_or(i64::MAX)
+}
+
 /// The window that the user named.
 pub(crate) fn window(period: &Period) -> Result<Window> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
-    let now = i64::try_from(now).unwrap_or(i64::MAX);
-    Ok(Window::parse(period.since.as_deref(), period.until.as_deref(), now)
+    Ok(Window::parse(period.since.as_deref(), period.until.as_deref(), now())
         .map_err(|e| Usage(e.to_string()))?)
 }
 
@@ -69,6 +73,28 @@ pub(crate) async fn open(source: &Source, config: Config, window: Window) -> Res
     let summary = read(&source.paths, &config, &mut store, false)?;
     let session = session(folder.path(), &config, window).await?;
     Ok(Opened { session, problems: summary.problems, _folder: Some(folder) })
+}
+
+/// Opens what is named in one word: a store folder or recorded OTLP, then `@SINCE..UNTIL` for a window of time and
+/// `@service=NAME` for one service alone. What exists by the whole word is meant as it is.
+pub(crate) async fn named(word: &str, config: Config) -> Result<(Opened, Option<String>)> {
+    let (mut place, mut window, mut service) = (word, Window::default(), None);
+    if !Path::new(word).exists() {
+        if let Some((before, name)) = place.split_once("@service=") {
+            (place, service) = (before, Some(name.to_owned()));
+        }
+        if let Some((before, times)) = place.rsplit_once('@').filter(|(_, t)| t.contains("..")) {
+            let times = Window::parse_range(times, now());
+            (place, window) = (before, times.map_err(|e| Usage(format!("{}: {e}", text::plain(word))))?);
+        }
+    }
+    // Only a store has this folder; what is no store is read as files, whose absence is told.
+    let is_store = Path::new(place).join("spans").is_dir();
+    let source = Source {
+        paths: if is_store { Vec::new() } else { vec![place.to_owned()] },
+        store: is_store.then(|| place.into()),
+    };
+    Ok((open(&source, config, window).await?, service))
 }
 
 /// Opens a store, which assembles its tasks where they are not yet.

@@ -3,6 +3,7 @@
 //! | module | what it shows |
 //! |---|---|
 //! | `cases` | recorded runs and small faults give what is to be expected of them; a case is a folder |
+//! | `compare` | what got worse is found by comparisons and gates, what did not raises no alarm |
 //! | `deploy` | the scheduling files run commands that are taken |
 //! | `docs` | what the READMEs say is what the code says |
 //! | `examples` | the examples of the tracing layer: what a weak handoff costs, and that a good one does not |
@@ -21,6 +22,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::duplicate_mod)]
 
 mod cases;
+mod compare;
 mod deploy;
 mod docs;
 mod examples;

@@ -5,8 +5,10 @@ pub mod tables;
 pub mod window;
 
 pub mod aside;
+pub mod compare;
 pub mod evaluate;
 pub mod files;
+pub mod gates;
 pub mod group;
 mod kept;
 pub mod measures;

@@ -165,6 +165,19 @@ pub struct ConfigError {
     pub reason: String,
 }
 
+impl ConfigError {
+    /// Of what stands at `span` of a file's text.
+    pub fn at(file: &str, text: &str, span: Option<std::ops::Range<usize>>, reason: String) -> Self {
+        let (line, column) = span.map_or((0, 0), |s| position(text, s.start));
+        Self { file: file.to_owned(), line, column, reason }
+    }
+
+    /// Of a text that is no TOML, or not of the form that is expected.
+    pub fn toml(file: &str, text: &str, e: &toml::de::Error) -> Self {
+        Self::at(file, text, e.span(), e.message().trim().replace('\n', " "))
+    }
+}
+
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.reason)
@@ -241,12 +254,8 @@ impl Config {
     /// # Errors
     /// The first thing that is wrong, with its place.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
-        let fail = |span: Option<std::ops::Range<usize>>, reason: String| {
-            let (line, column) = span.map_or((0, 0), |s| position(text, s.start));
-            ConfigError { file: file.to_owned(), line, column, reason }
-        };
-        let raw: Raw =
-            toml::from_str(text).map_err(|e| fail(e.span(), e.message().trim().replace('\n', " ")))?;
+        let fail = |span, reason| ConfigError::at(file, text, span, reason);
+        let raw: Raw = toml::from_str(text).map_err(|e| ConfigError::toml(file, text, &e))?;
         let regex = |key: &str, p: &Spanned<String>| {
             Regex::new(p.get_ref()).map_err(|e| {
                 fail(

@@ -1,11 +1,12 @@
 //! `baton generate`: made-up runs of agents whose truth is known, for measuring speed and for checking numbers at scale.
 //!
-//! Tasks run over one day, as a help desk for returns would: agents look things up, hand over with contracts of every quality,
+//! Tasks run over one day or several, as a help desk for returns would: agents look things up, hand over with contracts of every quality,
 //! delegate, and repeat each other. Spans leave in the order of their end, as exporters send them, so that tasks are interleaved
 //! and children come before parents. Around each model call and tool stands a span of the HTTP or database client.
-//! The same seed and number make the same bytes.
+//! The same seed and number make the same bytes. On one day something may get worse between two agents, for a comparison to find.
 
 mod profile;
+mod regression;
 mod script;
 mod send;
 mod truth;
@@ -29,6 +30,7 @@ use prost::Message;
 use crate::cli::Generate;
 use crate::{Exit, Usage};
 pub(crate) use profile::Profile;
+pub(crate) use regression::Regression;
 use script::Script;
 use send::{Options, Sender};
 use truth::Truth;
@@ -143,7 +145,7 @@ pub(crate) fn run(args: &Generate, config: Config) -> Result<Exit> {
         _ => return Err(Usage("name one of --store, --output and --to".to_owned()).into()),
     };
     let mut truth = Truth::default();
-    let made = generate(args.spans, args.seed, &mut truth, &mut |mut batch| {
+    let made = generate(args, &mut truth, &mut |mut batch| {
         batch.iter_mut().for_each(|s| args.profile.apply(s));
         sink.request(batch)
     })?;
@@ -167,28 +169,32 @@ fn write_truth(path: &Path, truth: &Truth) -> Result<()> {
 
 /// Makes tasks until there are about as many spans as asked for, and gives them in batches.
 fn generate(
-    spans: u64,
-    seed: u64,
+    args: &Generate,
     truth: &mut Truth,
     sink: &mut dyn FnMut(Vec<Span>) -> Result<()>,
 ) -> Result<u64> {
-    let mut rng = fastrand::Rng::with_seed(seed);
+    let spans = args.spans;
+    let mut rng = fastrand::Rng::with_seed(args.seed);
     let mut waiting: BinaryHeap<Waiting> = BinaryHeap::new();
     let mut batch: Vec<Span> = Vec::with_capacity(BATCH);
     let mut made = 0;
-    // About how many tasks there will be, so that they fill the day.
+    // About how many tasks there will be, so that they fill the days.
     let tasks = (spans / script::SPANS_PER_TASK).max(1);
     let mut n = 0u64;
     while made < spans {
-        let start = script::DAY + (n % tasks) * (script::DAY_NS / tasks) + rng.u64(0..1_000_000);
+        let since = (n % tasks) * (args.days * script::DAY_NS / tasks) + rng.u64(0..1_000_000);
+        let start = script::DAY + since;
+        let worse = args.regression.filter(|r| r.day == since / script::DAY_NS + 1);
         n += 1;
+        // Two seeds make different conversations, so that both may be put into one store.
+        let number = n + args.seed.saturating_sub(1).wrapping_mul(10_000_000);
         while waiting.peek().is_some_and(|w| w.0.end_time_unix_nano < start) {
             batch.extend(waiting.pop().map(|w| w.0));
             if batch.len() == BATCH {
                 sink(std::mem::take(&mut batch))?;
             }
         }
-        let task = Script::new(&mut rng, n, start).run(truth);
+        let task = Script::new(&mut rng, number, start, worse).run(truth);
         made += task.len() as u64;
         waiting.extend(task.into_iter().map(Waiting));
     }

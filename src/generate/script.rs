@@ -6,6 +6,7 @@ use fastrand::Rng;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};
 
+use super::regression::{Fault, Regression};
 use super::truth::Truth;
 use super::wire::{self, int, list, text};
 
@@ -16,7 +17,8 @@ pub(super) const DAY_NS: u64 = 86_400_000_000_000;
 /// About how many spans a task has.
 pub(super) const SPANS_PER_TASK: u64 = 37;
 
-const AGENTS: [&str; 7] = ["Triage", "Orders", "Refunds", "Logistics", "Accounts", "Payments Ops", "Claims"];
+pub(super) const AGENTS: [&str; 7] =
+    ["Triage", "Orders", "Refunds", "Logistics", "Accounts", "Payments Ops", "Claims"];
 const TOOLS: [(&str, &str); 8] = [
     ("lookup_order", "order_id"),
     ("get_customer", "customer_id"),
@@ -125,11 +127,13 @@ pub(super) struct Script<'r> {
     input_tokens: usize,
     output_tokens: usize,
     tool_calls: usize,
+    /// What gets worse today.
+    worse: Option<Regression>,
 }
 
 impl<'r> Script<'r> {
     /// Task number `n`, which starts at `start`.
-    pub(super) fn new(rng: &'r mut Rng, n: u64, start: u64) -> Self {
+    pub(super) fn new(rng: &'r mut Rng, n: u64, start: u64, worse: Option<Regression>) -> Self {
         let (trace, root) = (rng.u128(1..).to_be_bytes(), rng.u64(1..).to_be_bytes());
         Self {
             rng,
@@ -145,6 +149,7 @@ impl<'r> Script<'r> {
             input_tokens: 0,
             output_tokens: 0,
             tool_calls: 0,
+            worse,
         }
     }
 
@@ -515,7 +520,16 @@ impl<'r> Script<'r> {
     /// Hands over; gives the receiver's run.
     fn transfer(&mut self, run: usize, to: usize) -> usize {
         let mut stated: BTreeSet<usize> = BTreeSet::new();
-        let (payload, fields) = self.payload(&mut stated);
+        let fault = self.worse.filter(|w| w.from == self.runs[run].agent && w.to == to).map(|w| w.fault);
+        let (mut payload, mut fields) = self.payload(&mut stated);
+        if let (Some(Fault::Completeness), Some(m)) = (fault, payload.as_object_mut()) {
+            for (_, v) in
+                m.iter_mut().filter(|(k, _)| !["intent", "constraints", "summary"].contains(&k.as_str()))
+            {
+                *v = json!("n/a");
+                fields -= 1;
+            }
+        }
         let tool = format!("transfer_to_{}", AGENTS[to].to_lowercase().replace(' ', "_"));
         let call = self.call_id();
         let asked = called(&call, &tool, &payload);
@@ -536,7 +550,7 @@ impl<'r> Script<'r> {
         let done = json!({"assistant": AGENTS[to]}).to_string();
         self.tool_span(run, id, start, &tool, &call, &payload, &done, false);
         self.end_run(run);
-        let (view, leaks) = self.view(run, &before, &payload, other.as_ref(), answered(&call, &done));
+        let (view, leaks) = self.view(run, &before, &payload, other.as_ref(), answered(&call, &done), fault);
         let lost = other.as_ref().is_some_and(|o| !view.contains(o));
         let h = self.record(&before, &view, &stated, fields, start);
         self.handoffs[h].leaks = leaks;
@@ -598,6 +612,7 @@ impl<'r> Script<'r> {
         payload: &Value,
         other: Option<&Item>,
         done: Item,
+        fault: Option<Fault>,
     ) -> (Vec<Item>, usize) {
         let roll = self.rng.f64();
         if roll < 0.4 {
@@ -607,13 +622,17 @@ impl<'r> Script<'r> {
             v.push(done);
             return (v, 0);
         }
+        let mut told = payload.clone();
+        if let (Some(Fault::ConstraintRetention), Some(m)) = (fault, told.as_object_mut()) {
+            m.remove("constraints");
+        }
         let mut words = if self.chance(0.6) {
-            format!("You take over this case. {payload}")
+            format!("You take over this case. {told}")
         } else {
             "You take over this case. Please help the customer.".to_owned()
         };
         let mut leaks = 0;
-        if self.chance(0.05) {
+        if self.chance(0.05) || fault == Some(Fault::Leaks) {
             // A result whose own item is gone, and that nothing else repeats.
             let held = |c: &&Call| {
                 c.run == run

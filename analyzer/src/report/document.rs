@@ -118,7 +118,7 @@ impl Table {
             if heading(h).1 { c.set_alignment(CellAlignment::Right) } else { c }
         };
         let paint = |c: Cell, text: &str| match text {
-            "error" if color => c.fg(Color::Red),
+            "error" | "failed" | "worse" if color => c.fg(Color::Red),
             "warning" if color => c.fg(Color::Yellow),
             _ => c,
         };

@@ -6,18 +6,18 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::rfc3339;
 use super::spool::Spool;
-use super::violations;
+use super::{gates, rfc3339, violations};
 use crate::evaluate::{Names, PerHandoff, Row, Rows, Stream, Total, Value as Measured, totals};
+use crate::gates::Answer;
 use crate::session::{Error, Result, Session};
 
 /// Writes the report as one JSON document and a line end. What is written of each row waits in a file until its place is
-/// known, so that a report may be larger than memory.
+/// known, so that a report may be larger than memory. How gates came out stands in it where some were asked.
 ///
 /// # Errors
 /// The engine's, and where `out` or the temporary folder cannot be written to.
-pub async fn write(session: &Session, out: &mut impl Write) -> Result<()> {
+pub async fn write(session: &Session, answers: Option<&[Answer]>, out: &mut impl Write) -> Result<()> {
     let totals = totals(session).await?;
     let per_handoff = PerHandoff::new(session).await?;
     let window = session.query("SELECT MIN(start) AS since, MAX(\"end\") AS until FROM tasks").await?;
@@ -98,6 +98,10 @@ pub async fn write(session: &Session, out: &mut impl Write) -> Result<()> {
     }
     head(out, "findings")?;
     spool.write(out).map_err(stdout)?;
+    if let Some(answers) = answers {
+        part(out, ",\"gate\":", &gates::total(answers))?;
+        part(out, ",\"gates\":", &gates::list(answers))?;
+    }
     out.write_all(b"}\n").map_err(stdout)
 }
 
@@ -216,7 +220,7 @@ fn measure(t: &Total) -> Value {
 }
 
 /// A whole number as one.
-fn number(v: f64) -> Value {
+pub(super) fn number(v: f64) -> Value {
     if v.fract() == 0.0 && v.abs() < 9e15 { json!(v as i64) } else { json!(v) }
 }
 

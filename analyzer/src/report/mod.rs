@@ -1,8 +1,10 @@
 //! Reports: JSON, terminal, Markdown, HTML, and the story of one task.
 
 pub mod answer;
+pub mod comparison;
 pub mod document;
 pub mod explain;
+pub mod gates;
 pub mod html;
 pub mod json;
 pub mod scores;

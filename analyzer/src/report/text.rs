@@ -72,6 +72,12 @@ pub fn html(text: &str) -> String {
     out
 }
 
+/// The text for XML, between tags or in a quoted attribute.
+pub fn xml(text: &str) -> String {
+    // No XML document may hold these two, not even as a reference.
+    html(text).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
+}
+
 /// A text cell for a CSV file: a leading `=`, `+`, `-`, `@`, tab or line end would be a formula in a spreadsheet, so
 /// a `'` goes in front.
 pub fn csv(text: &str) -> String {
@@ -104,6 +110,11 @@ mod tests {
             html("<b a=\"x\" c='y'>&amp;\u{202e}"),
             "&lt;b a=&quot;x&quot; c=&#39;y&#39;&gt;&amp;amp;\\u{202e}"
         );
+    }
+
+    #[test]
+    fn xml_holds_nothing_that_xml_forbids() {
+        assert_eq!(xml("<a>&\u{0}\u{ffff}"), "&lt;a&gt;&amp;\\u{0}\u{fffd}");
     }
 
     #[test]
