@@ -47,7 +47,7 @@ fn every_shell_has_completions_and_bash_reads_its_own() {
             let mut bash = Command::new("bash").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
             bash.stdin.take().unwrap().write_all(format!("{script}{ask}").as_bytes()).unwrap();
             let said = stdout(&bash.wait_with_output().unwrap());
-            assert_eq!(said.trim(), "terminal json markdown html");
+            assert_eq!(said.trim(), "terminal json markdown html junit");
         }
     }
     assert_eq!(run(&["completions", "no-such-shell"]).status.code(), Some(2));

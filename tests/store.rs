@@ -33,7 +33,7 @@ fn a_store_and_its_files_give_the_same_report() {
     let of_files = run(&["eval", "sample-traces", "--format", "json"]);
     assert!(of_files.status.success() && stdout(&of_store) == stdout(&of_files));
     // The tables are kept and used again; a changed configuration makes them anew.
-    let mark = dir.path().join("tables/identity");
+    let mark = dir.path().join("tables/current/state.json");
     let first = fs::read(&mark).unwrap();
     run(&["eval", "--store", store]);
     assert_eq!(fs::read(&mark).unwrap(), first);
@@ -106,7 +106,7 @@ fn a_layout_of_another_version_is_refused_by_name() {
     run(&["import", SAMPLE, "--store", dir.path().to_str().unwrap()]);
     let other = dir.path().join("spans/other.parquet");
     run(&["eval", "--store", dir.path().to_str().unwrap()]);
-    let table = fs::read_dir(dir.path().join("tables/tasks")).unwrap().flatten().next().unwrap().path();
+    let table = fs::read_dir(dir.path().join("tables/current/tasks")).unwrap().flatten().next().unwrap().path();
     fs::copy(table, &other).unwrap();
     let o = run(&["eval", "--store", dir.path().to_str().unwrap()]);
     assert_eq!(o.status.code(), Some(1));
