@@ -10,6 +10,8 @@
 //! | `order` | neither order, nor splitting, nor repetition, nor the content mode changes a report |
 //! | `keep` | keeping a store in order changes no answer |
 //! | `live` | what the collector acknowledges is kept, whatever happens to it |
+//! | `review` | a sample is drawn, filled in and given back |
+//! | `whatif` | another history filter passes what frameworks pass under it |
 //! | `hostile` | no input makes it panic, hang or grow |
 
 // duplicate_mod: each example brings the same support along.
@@ -23,7 +25,9 @@ mod hostile;
 mod keep;
 mod live;
 mod order;
+mod review;
 mod store;
+mod whatif;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

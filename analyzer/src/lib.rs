@@ -7,6 +7,7 @@ pub mod aside;
 pub mod evaluate;
 pub mod files;
 pub mod group;
+pub mod labels;
 pub mod measures;
 pub mod plan;
 pub mod report;

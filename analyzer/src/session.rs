@@ -27,9 +27,10 @@ use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, Session
 use futures::{Stream, StreamExt};
 
 use crate::aside::{Aside, Bucket};
-use crate::assemble::Rules;
+use crate::assemble::{HistoryFilter, Rules};
 use crate::files;
 use crate::group;
+use crate::labels;
 use crate::plan::{AssembleExec, rows_of};
 use crate::tables;
 
@@ -146,7 +147,28 @@ impl Session {
         }
         s.register_spans().await?;
         s.register_tables().await?;
+        labels::register(&s.ctx, store).await?;
         Ok(s)
+    }
+
+    /// The same spans with their tables as they would be under another history filter, in the folder `out`. Only what the
+    /// receivers of transfers saw, and what follows from that alone, differs: context, constraints, leaks.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn under_filter(&self, config: &Config, filter: HistoryFilter, out: &Path) -> Result<Self> {
+        let ctx = SessionContext::new_with_config_rt(self.ctx.copied_config(), self.ctx.runtime_env());
+        let (files, tables) = (self.files.clone(), out.to_owned());
+        let s = Self { ctx, key: self.key, partitions: self.partitions, memory: self.memory, files, tables };
+        let rules = Rules { filter: Some(Arc::new(filter)), ..Rules::new(config, self.key) };
+        s.assemble(Arc::new(rules), out).await?;
+        s.register_tables().await?;
+        Ok(s)
+    }
+
+    /// The key under which the spans were fingerprinted.
+    pub fn key(&self) -> PrintKey {
+        self.key
     }
 
     /// What the tables depend on.

@@ -1,12 +1,15 @@
-//! Reports: JSON, terminal, Markdown, and the story of one task.
+//! Reports: JSON, terminal, Markdown, the story of one task, and what another filter would have done.
 
 pub mod answer;
 pub mod document;
 pub mod explain;
 pub mod json;
+pub mod labels;
+pub mod sample;
 mod spool;
 pub mod summary;
 pub mod text;
+pub mod whatif;
 
 /// A time as RFC 3339 in UTC with nanoseconds.
 pub fn rfc3339(ns: i64) -> String {

@@ -227,8 +227,8 @@ fn listed(title: &str, head: Vec<&'static str>, mut rows: Vec<Vec<String>>) -> O
     (!rows.is_empty()).then(|| Section { title, lines: Vec::new(), table: Some(Table { head, rows }) })
 }
 
-/// The transfers with the most that went wrong, each with what and why.
-async fn worst(session: &Session) -> Result<Option<Section>> {
+/// A query for how bad each transfer is: `id` and `score`. Those in which nothing went wrong are not in it.
+pub(super) fn badness() -> String {
     let mut parts: Vec<String> = WORST
         .iter()
         .filter_map(|(name, shortfall, weight)| {
@@ -243,10 +243,15 @@ async fn worst(session: &Session) -> Result<Option<Section>> {
         })
         .collect();
     parts.push("SELECT handoff_id AS id, 4 AS score FROM handoffs WHERE outcome = 'failed'".to_owned());
+    format!("SELECT id, SUM(score) AS score FROM (\n{}) s GROUP BY id", parts.join("\nUNION ALL\n"))
+}
+
+/// The transfers with the most that went wrong, each with what and why.
+async fn worst(session: &Session) -> Result<Option<Section>> {
     let sql = format!(
-        "SELECT w.score, h.* FROM (SELECT id, SUM(score) AS score FROM (\n{}) s GROUP BY id ORDER BY score DESC, id LIMIT {}) w \
+        "SELECT w.score, h.* FROM ({} ORDER BY score DESC, id LIMIT {}) w \
          JOIN handoffs h ON h.handoff_id = w.id ORDER BY w.score DESC, h.handoff_id",
-        parts.join("\nUNION ALL\n"),
+        badness(),
         SHOWN + 1
     );
     let mut rows = Vec::new();
