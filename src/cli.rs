@@ -56,9 +56,17 @@ pub(crate) enum Command {
     #[command(after_help = EXITS)]
     Explain(Explain),
     /// Ask in SQL over the tables: tasks, agent_runs, inferences, tool_calls, handoffs, handoff_constraints, leaks,
-    /// run_constraints, evaluations, rule_checks, violations, findings, spans.
+    /// run_constraints, evaluations, rule_checks, violations, findings, labels, spans.
     #[command(after_help = EXITS)]
     Sql(Sql),
+    /// Say what another history filter would have passed on recorded transfers.
+    #[command(after_help = FILTERS)]
+    Whatif(Whatif),
+    /// Draw transfers for people to review: the same store and seed give the same ones.
+    #[command(after_help = EXITS)]
+    Sample(Sample),
+    /// Keep the labels of a reviewed sample, and say how well the automatic verdicts agree with them.
+    Label(Label),
     /// Make up runs of agents whose truth is known, to measure speed and check numbers at scale.
     Generate(Generate),
     /// List the measures, or show one with its SQL.
@@ -70,6 +78,17 @@ pub(crate) enum Command {
 }
 
 const COLLECT: &str = "Limits, TLS, tokens, durability and retention are set in [collect] of baton.toml. SIGTERM ends it in order.";
+
+const FILTERS: &str = "Steps, one after the other:
+  remove_tools       tool calls and tool results go
+  last_n=N           the newest N items stay: one text, one tool call, one result each
+  last_turns=N       the last N turns stay; a turn begins with a message of the user
+  budget=N           the newest items stay that have at most N tokens together
+  only_fields=A|B    of arguments and results that are JSON, these fields stay
+  redact=REGEX       what matches is replaced; takes the rest of its --filter, commas included
+Instructions always stay. A result whose call is gone goes too.
+
+Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 done, but part of the input could not be read.";
 
 const EXITS: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 done, but part of the input could not be read.";
 
@@ -233,6 +252,76 @@ pub(crate) struct Sql {
     /// Form of the answer.
     #[arg(long, value_enum, default_value_t = Rows::Table)]
     pub(crate) format: Rows,
+}
+
+/// `whatif`.
+#[derive(Debug, Args)]
+pub(crate) struct Whatif {
+    /// The filter: steps with commas between, as `remove_tools,last_n=6,budget=4000`. May be given again, for more steps.
+    #[arg(long, value_name = "STEPS", required = true)]
+    pub(crate) filter: Vec<String>,
+    #[command(flatten)]
+    pub(crate) source: Source,
+    #[command(flatten)]
+    pub(crate) period: Period,
+    /// Form of the comparison.
+    #[arg(long, value_enum, default_value_t = Sheet::Terminal)]
+    pub(crate) format: Sheet,
+}
+
+/// `sample`.
+#[derive(Debug, Args)]
+pub(crate) struct Sample {
+    /// How many transfers.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) n: usize,
+    /// Draw evenly from groups instead of from all.
+    #[arg(long, value_enum, value_name = "GROUPS")]
+    pub(crate) stratify: Option<Stratify>,
+    /// Draw the transfers with the most that went wrong.
+    #[arg(long)]
+    pub(crate) worst: bool,
+    /// Another seed draws others.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) source: Source,
+    #[command(flatten)]
+    pub(crate) period: Period,
+    /// To read, or to fill in for `baton label`.
+    #[arg(long, value_enum, default_value_t = Review::Markdown)]
+    pub(crate) format: Review,
+}
+
+/// Groups to draw from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stratify {
+    /// Pairs of sender and receiver.
+    Pair,
+}
+
+/// Forms of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Review {
+    Markdown,
+    Jsonl,
+}
+
+/// `label`.
+#[derive(Debug, Args)]
+pub(crate) struct Label {
+    /// A sample as JSON lines with its `labels` filled in, or `-`. Without it only the agreement is shown.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Who labelled the lines that name no `reviewer`.
+    #[arg(long, value_name = "NAME", requires = "file")]
+    pub(crate) reviewer: Option<String>,
+    /// Store folder.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    pub(crate) store: PathBuf,
+    /// Form of the agreement.
+    #[arg(long, value_enum, default_value_t = Page::Terminal)]
+    pub(crate) format: Page,
 }
 
 /// `generate`.

@@ -12,12 +12,15 @@ mod explain;
 mod generate;
 mod import;
 mod keep;
+mod label;
 mod measures;
 mod output;
 mod pages;
+mod sample;
 mod source;
 mod sql;
 mod terminal;
+mod whatif;
 
 use std::process::ExitCode;
 
@@ -64,6 +67,9 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Check(a) => keep::check(&a),
         Command::Explain(a) => explain::run(&a, config),
         Command::Sql(a) => sql::run(&a, config),
+        Command::Whatif(a) => whatif::run(&a, config),
+        Command::Sample(a) => sample::run(&a, config),
+        Command::Label(a) => label::run(&a, config),
         Command::Generate(a) => generate::run(&a, config),
         Command::Measures(a) => measures::run(&a),
         Command::Completions(a) => pages::completions(&a),

@@ -106,7 +106,8 @@ fn a_layout_of_another_version_is_refused_by_name() {
     run(&["import", SAMPLE, "--store", dir.path().to_str().unwrap()]);
     let other = dir.path().join("spans/other.parquet");
     run(&["eval", "--store", dir.path().to_str().unwrap()]);
-    let table = fs::read_dir(dir.path().join("tables/current/tasks")).unwrap().flatten().next().unwrap().path();
+    let table =
+        fs::read_dir(dir.path().join("tables/current/tasks")).unwrap().flatten().next().unwrap().path();
     fs::copy(table, &other).unwrap();
     let o = run(&["eval", "--store", dir.path().to_str().unwrap()]);
     assert_eq!(o.status.code(), Some(1));

@@ -16,6 +16,8 @@
 //! | `live` | what the collector acknowledges is kept, whatever happens to it |
 //! | `html` | the HTML report says what the JSON report says, and files appear whole |
 //! | `shell` | notes, colour, completions, manual pages |
+//! | `review` | a sample is drawn, filled in and given back |
+//! | `whatif` | another history filter passes what frameworks pass under it |
 //! | `hostile` | no input makes it panic, hang or grow |
 
 // duplicate_mod: each example brings the same support along.
@@ -34,8 +36,10 @@ mod live;
 mod order;
 mod policy;
 mod refresh;
+mod review;
 mod shell;
 mod store;
+mod whatif;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

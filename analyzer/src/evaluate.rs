@@ -93,13 +93,21 @@ impl PerHandoff {
     /// # Errors
     /// The engine's.
     pub async fn new(session: &Session) -> Result<Self> {
+        Self::of(session, |_| true).await
+    }
+
+    /// Asks those measures whose names are wanted.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub async fn of(session: &Session, wanted: impl Fn(&str) -> bool) -> Result<Self> {
         let mut out = Self::default();
         let mut ids = Stream::new(session, "SELECT handoff_id FROM handoffs").await?;
         while ids.advance().await? {
             let n = out.places.len();
             out.places.insert(ids.row().text("handoff_id").unwrap_or_default().to_owned(), n);
         }
-        for m in measures::ALL.iter().filter(|m| m.subject == Subject::Handoff) {
+        for m in measures::ALL.iter().filter(|m| m.subject == Subject::Handoff && wanted(m.name)) {
             let mut cells = vec![Cell::Absent; out.places.len()];
             let mut rows = Stream::new(session, m.sql).await?;
             while rows.advance().await? {

@@ -30,7 +30,7 @@ use foldhash::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::aside::{Aside, Bucket};
-use crate::assemble::Rules;
+use crate::assemble::{HistoryFilter, Rules};
 use crate::group::{FileTraces, Groups, in_parallel};
 use crate::plan::AssembleExec;
 use crate::session::{Error, Limits, Result, io};
@@ -110,8 +110,10 @@ impl Keeper<'_> {
         tidy(&root)?;
         let fresh = tempfile::Builder::new().prefix("new-").tempdir_in(&root).map_err(io(&root))?;
         let old = before.as_ref().filter(|(_, s)| s.identity == identity);
-        let state =
-            self.refresh(old.map(|(dir, s)| (dir.as_path(), s)), identity, &names, fresh.path()).await?;
+        let rules = Rules::new(self.config, self.key);
+        let state = self
+            .refresh(old.map(|(dir, s)| (dir.as_path(), s)), identity, &names, rules, fresh.path())
+            .await?;
         let path = fresh.path().join("state.json");
         let text = serde_json::to_vec(&state).map_err(|e| io(&path)(e.into()))?;
         fs::write(&path, text).map_err(io(&path))?;
@@ -122,6 +124,17 @@ impl Keeper<'_> {
         }
         drop(lock);
         Ok(Kept { dir, each_once: state.doubled == 0 })
+    }
+
+    /// All tables in another folder, as they would be under another history filter.
+    ///
+    /// # Errors
+    /// As [`Self::up_to_date`].
+    pub(crate) async fn anew(&self, filter: HistoryFilter, out: &Path) -> Result<Kept> {
+        let names: Vec<String> = self.files.iter().map(|f| self.name(f)).collect();
+        let rules = Rules { filter: Some(Arc::new(filter)), ..Rules::new(self.config, self.key) };
+        let state = self.refresh(None, String::new(), &names, rules, out).await?;
+        Ok(Kept { dir: out.to_owned(), each_once: state.doubled == 0 })
     }
 
     /// What the tables depend on beside the spans.
@@ -145,6 +158,7 @@ impl Keeper<'_> {
         old: Option<(&Path, &State)>,
         identity: String,
         names: &[String],
+        rules: Rules,
         out: &Path,
     ) -> Result<State> {
         let nothing = State::default();
@@ -176,7 +190,7 @@ impl Keeper<'_> {
         }
         self.keep_units(old_dir, before, &stale, refresh, &mut state, out)?;
 
-        let rules = Arc::new(Rules::new(self.config, self.key));
+        let rules = Arc::new(rules);
         let work = Work {
             apart: stale.apart(&groups),
             fresh: known.iter().enumerate().filter(|(_, k)| !**k).map(|(i, _)| i).collect(),

@@ -11,6 +11,7 @@ pub mod files;
 pub mod gates;
 pub mod group;
 mod kept;
+pub mod labels;
 pub mod measures;
 pub mod plan;
 pub mod report;

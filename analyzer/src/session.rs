@@ -16,10 +16,11 @@ use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, SessionContext, col, lit};
 
+use crate::assemble::HistoryFilter;
 use crate::files;
 use crate::kept::{Keeper, Kept};
 use crate::window::Window;
-use crate::{rules, tables, violations};
+use crate::{labels, rules, tables, violations};
 
 /// Why a store could not be opened or a question not answered.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +96,9 @@ impl Default for Limits {
 /// A store opened for questions.
 pub struct Session {
     ctx: SessionContext,
+    store: PathBuf,
+    key: PrintKey,
+    limits: Limits,
     files: Vec<PathBuf>,
     kept: Kept,
     window: Window,
@@ -123,14 +127,40 @@ impl Session {
         settings.options_mut().execution.parquet.pushdown_filters = true;
         let ctx = SessionContext::new_with_config_rt(settings, runtime);
         let files = files::live(&spans)?;
-        let kept = Keeper { store, config, key: read_key(store)?, files: &files, limits, ctx: &ctx }
-            .up_to_date()
-            .await?;
-        let s = Self { ctx, files, kept, window };
+        let key = read_key(store)?;
+        let kept = Keeper { store, config, key, files: &files, limits, ctx: &ctx }.up_to_date().await?;
+        let s = Self { ctx, store: store.to_owned(), key, limits, files, kept, window };
         s.register_spans().await?;
         s.register_tables().await?;
         violations::register(&s.ctx, config).await?;
+        labels::register(&s.ctx, store).await?;
         Ok(s)
+    }
+
+    /// The same spans with their tables as they would be under another history filter, in the folder `out`. Only what the
+    /// receivers of transfers saw, and what follows from that alone, differs: context, constraints, leaks.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn under_filter(&self, config: &Config, filter: HistoryFilter, out: &Path) -> Result<Self> {
+        let ctx = SessionContext::new_with_config_rt(self.ctx.copied_config(), self.ctx.runtime_env());
+        let keeper = Keeper {
+            store: &self.store,
+            config,
+            key: self.key,
+            files: &self.files,
+            limits: self.limits,
+            ctx: &ctx,
+        };
+        let kept = keeper.anew(filter, out).await?;
+        let s = Self { ctx, kept, store: self.store.clone(), files: self.files.clone(), ..*self };
+        s.register_tables().await?;
+        Ok(s)
+    }
+
+    /// The key under which the spans were fingerprinted.
+    pub fn key(&self) -> PrintKey {
+        self.key
     }
 
     /// The query engine, with `spans` and all tables registered.

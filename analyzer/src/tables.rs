@@ -294,6 +294,7 @@ table! {
         items_before: IntOpt = "items of the sender's context",
         items_after: IntOpt = "items of the receiver's view",
         filtered_items: IntOpt = "items of before that are not in after",
+        filtered_results: IntOpt = "tool results among them",
         added_items: IntOpt = "items of after that are not in before",
         duplicate_items: IntOpt = "items of after that equal an earlier one of after",
         retold_items: IntOpt = "items of after that re-tell a transcript",

@@ -59,9 +59,16 @@ pub(super) struct Tracker {
     turn: Option<usize>,
     /// What receivers said they got.
     received: Option<HashMap<usize, Vec<String>>>,
+    /// Ids of catalogue constraints whose patterns the view of the transfer at hand matches; `None`: as it is recorded.
+    pub seen: Option<Vec<String>>,
 }
 
 impl Tracker {
+    /// For views other than the recorded ones: what receivers said they got counts for nothing.
+    pub(super) fn untold() -> Self {
+        Self { received: Some(HashMap::default()), ..Self::default() }
+    }
+
     /// Judges one transfer and takes over what it states.
     pub(super) fn step(
         &mut self,
@@ -169,7 +176,11 @@ impl Tracker {
             let held = match (&told, receiver_inf) {
                 (Some(ids), _) => ids.contains(&x.id),
                 (None, Some(f)) => {
-                    f.policies.contains(&x.id) || view_holds(f, &Sought::new(rules, &x.id, &shingles))
+                    let matched = match &self.seen {
+                        Some(ids) => ids.contains(&x.id),
+                        None => f.policies.contains(&x.id),
+                    };
+                    matched || view_holds(f, &Sought::new(rules, &x.id, &shingles))
                 }
                 (None, None) => false,
             };

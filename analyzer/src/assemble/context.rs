@@ -18,6 +18,7 @@ pub(super) struct Context {
     pub tokens_before: Option<i64>,
     pub tokens_after: Option<i64>,
     pub filtered: Option<i64>,
+    pub filtered_results: Option<i64>,
     pub added: Option<i64>,
     pub duplicates: Option<i64>,
     pub retold: Option<i64>,
@@ -80,9 +81,12 @@ pub(super) fn compare(infs: &[Inference<'_>], t: &Transfer<'_>, receiver: Option
     if let (Some(b), Some(a)) = (&before, &after)
         && b.iter().chain(a).all(|i| i.hash.is_some())
     {
-        let common = common(b, a);
+        let added = added(b, a);
+        let common = (a.len() - added.len()) as i64;
         c.filtered = Some(b.len() as i64 - common);
-        c.added = Some(a.len() as i64 - common);
+        c.added = Some(added.len() as i64);
+        let kept = results(a.iter().copied()) - results(&added);
+        c.filtered_results = Some(results(b.iter().copied()) - kept);
     }
     // What the sender's own tracing measured goes before what is inferred.
     if let Some(h) = t.explicit {
@@ -101,20 +105,24 @@ pub(super) fn compare(infs: &[Inference<'_>], t: &Transfer<'_>, receiver: Option
     c
 }
 
-/// Items that stand on both sides. One that is blanked in place does not.
-fn common(b: &[&ItemRef<'_>], a: &[&ItemRef<'_>]) -> i64 {
+fn results<'r, 'a: 'r>(items: impl IntoIterator<Item = &'r ItemRef<'a>>) -> i64 {
+    items.into_iter().filter(|i| i.kind == ItemKind::Result).count() as i64
+}
+
+/// Items of after that are not in before. One that is blanked in place stands on neither side.
+pub(super) fn added<'a>(b: &[&ItemRef<'a>], a: &[&ItemRef<'a>]) -> Vec<ItemRef<'a>> {
     let mut left: HashMap<(ItemKind2, Option<i64>), i64> = HashMap::default();
     for i in b.iter().filter(|i| !i.blanked) {
         *left.entry((ItemKind2::of(i), i.hash)).or_default() += 1;
     }
-    let mut n = 0;
-    for i in a.iter().filter(|i| !i.blanked) {
-        if let Some(x) = left.get_mut(&(ItemKind2::of(i), i.hash)).filter(|x| **x > 0) {
-            *x -= 1;
-            n += 1;
+    let mut is_new = |i: &ItemRef<'_>| match left.get_mut(&(ItemKind2::of(i), i.hash)).filter(|n| **n > 0) {
+        Some(n) if !i.blanked => {
+            *n -= 1;
+            false
         }
-    }
-    n
+        _ => true,
+    };
+    a.iter().filter(|i| is_new(i)).map(|i| **i).collect()
 }
 
 /// The kind for comparing: who says a text does not matter (frameworks re-attribute turns).

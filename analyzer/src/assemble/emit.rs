@@ -138,6 +138,7 @@ impl Task<'_> {
                 items_before: c.items_before,
                 items_after: c.items_after,
                 filtered_items: c.filtered,
+                filtered_results: c.filtered_results,
                 added_items: c.added,
                 duplicate_items: c.duplicates,
                 retold_items: c.retold,

@@ -21,6 +21,7 @@ use super::intents;
 use super::repeats::{self, Kind, Repeat};
 use super::runs::{self, Runs};
 use super::transfers::{self, Transfer};
+use super::whatif::WhatIf;
 use crate::tables::Tables;
 
 /// Everything that was found about one task.
@@ -43,6 +44,8 @@ pub(super) struct Task<'a> {
     pub bounces: Vec<Bounce>,
     pub duplicates: i64,
     pub key: baton_record::prints::PrintKey,
+    /// Another history filter, in whose light transfers are to be judged.
+    whatif: Option<WhatIf<'a>>,
 }
 
 /// Where things are, so that a long task is not searched through for each of its parts.
@@ -111,6 +114,10 @@ pub(super) fn task<'a>(
     task_id: Option<&str>,
     out: &mut Tables,
 ) {
+    let made = rules.filter.as_ref().map(|f| f.make(rows, contents)).unwrap_or_default();
+    let made_rows = made.rows();
+    let made_contents = Contents::of(&made_rows);
+    let changed = made.changed(&made_rows, &made_contents);
     let mut g = Graph::new(rows, contents);
     if g.doubled > 0 {
         rules.doubled.fetch_add(g.doubled as u64, Ordering::Relaxed);
@@ -150,6 +157,7 @@ pub(super) fn task<'a>(
         bounces: Vec::new(),
         duplicates: duplicates + mirrored,
         key: rules.key,
+        whatif: rules.filter.clone().map(|f| WhatIf::new(f, changed)),
     };
     t.judge(rules);
     t.write(rules, out);
@@ -225,6 +233,7 @@ fn under_transfers(calls: &[Call<'_>], is_tool: &[bool], transfers: &[Transfer<'
 impl Task<'_> {
     fn judge(&mut self, rules: &Rules) {
         let mut tracker = Tracker::default();
+        let mut whatif = self.whatif.take();
         let mut facts = Vec::with_capacity(self.transfers.len());
         for i in 0..self.transfers.len() {
             let t = &self.transfers[i];
@@ -254,6 +263,9 @@ impl Task<'_> {
             self.actions(i, &mut f);
             self.artifacts(rules, t, &mut f);
             f.lost = self.lost(t, receiver);
+            if let Some(w) = &mut whatif {
+                w.judge(self, rules, i, receiver, &mut f);
+            }
             facts.push(f);
         }
         self.facts = facts;

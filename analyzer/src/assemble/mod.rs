@@ -9,6 +9,7 @@
 //! | `calls` | tool calls: request, span and result joined |
 //! | `intents`, `transfers` | what asked for a transfer, who took it |
 //! | `context`, `constraints`, `repeats`, `bounces` | what each transfer carried and cost |
+//! | `whatif` | the same under another history filter |
 //! | `judge`, `outcome` | what is known of each transfer and of the task |
 //! | `verdict`, `judgement` | who lost the rule that was broken |
 //! | `emit`, `findings` | rows of the tables |
@@ -29,6 +30,7 @@ mod repeats;
 mod runs;
 mod transfers;
 mod verdict;
+mod whatif;
 
 use foldhash::HashMap;
 use std::collections::BTreeMap;
@@ -41,6 +43,8 @@ use baton_record::prints::{PrintKey, phrase_shingles};
 use baton_record::schema::{Contents, SpanRef};
 
 use crate::tables::Tables;
+
+pub use whatif::{Change, HistoryFilter, Step};
 
 /// A rule of the policy catalogue, ready for matching.
 #[derive(Debug, Clone)]
@@ -72,6 +76,8 @@ pub struct Rules {
     pub volatile: Vec<String>,
     /// The policy catalogue.
     pub policies: Vec<PolicyRule>,
+    /// The history filter under which transfers are judged; `None`: as they are recorded.
+    pub filter: Option<Arc<HistoryFilter>>,
     /// Counted by assembly: recordings of spans beyond the first of each.
     pub doubled: Arc<AtomicU64>,
 }

@@ -373,6 +373,7 @@ pub(super) async fn transfer(session: &Session, r: &Row<'_>, id: &str) -> Result
             l.int("item").unwrap_or(0)
         ));
     }
+    lines.extend(super::labels::of(session, id).await?);
     let refs = r.texts("artifact_refs");
     if !refs.is_empty() {
         lines.push(format!(
@@ -410,48 +411,78 @@ pub(super) async fn view(session: &Session, r: &Row<'_>) -> Result<Vec<String>> 
         n("duplicate_items")
     )];
     let (Some(trace), Some(span)) = (r.text("view_trace"), r.text("view_span")) else { return Ok(lines) };
-    let batches = session.ask("SELECT * FROM spans WHERE trace_id = $1 ORDER BY start", &[trace]).await?;
-    let columns = batches.iter().map(SpanColumns::new).collect::<Result<Vec<_>, _>>()?;
-    let rows: Vec<SpanRef<'_>> = columns.iter().flat_map(|c| (0..c.len()).map(|i| c.span(i))).collect();
-    let contents = Contents::of(&rows);
-    // Messages stand on the span, or in log records beside it.
-    let (mut best, mut logs): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-    for s in rows.iter().filter(|s| s.span_id == span) {
-        let items = s.input(&contents).unwrap_or_default();
-        let lines = items.iter().map(line);
-        if s.log {
-            logs.extend(lines);
-        } else if items.len() > best.len() {
-            best = lines.collect();
-        }
-    }
-    if best.is_empty() {
-        best = logs;
-    }
-    let more = best.len().saturating_sub(ITEMS);
-    best.truncate(ITEMS);
-    lines.append(&mut best);
-    if more > 0 {
-        lines.push(format!("- and {more} more"));
+    let seen = said(session, trace, span).await?.0;
+    lines.extend(seen.iter().take(ITEMS).map(line));
+    if seen.len() > ITEMS {
+        lines.push(format!("- and {} more", seen.len() - ITEMS));
     }
     Ok(lines)
 }
 
+/// An item of a model call.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    /// Who says it, or what it is.
+    pub who: &'static str,
+    /// The tool, or the author.
+    pub name: Option<String>,
+    /// As kept.
+    pub text: Option<String>,
+    pub tokens: Option<i32>,
+    /// What it holds, for comparing.
+    pub hash: Option<i64>,
+}
+
+impl Seen {
+    fn new(x: &ItemRef<'_>) -> Self {
+        let who = match (x.kind, x.speaker) {
+            (ItemKind::Instructions, _) => "instructions",
+            (ItemKind::Call, _) => "call",
+            (ItemKind::Result, _) => "result",
+            (_, Speaker::User) => "user",
+            (_, Speaker::Assistant) => "assistant",
+            _ => "text",
+        };
+        let own = |t: Option<&str>| t.map(str::to_owned);
+        Self { who, name: own(x.name()), text: own(x.text()), tokens: x.tokens(), hash: x.hash }
+    }
+}
+
+/// What a model call read and what it answered.
+pub(super) async fn said(session: &Session, trace: &str, span: &str) -> Result<(Vec<Seen>, Vec<Seen>)> {
+    let batches = session.ask("SELECT * FROM spans WHERE trace_id = $1 ORDER BY start", &[trace]).await?;
+    let columns = batches.iter().map(SpanColumns::new).collect::<Result<Vec<_>, _>>()?;
+    let rows: Vec<SpanRef<'_>> = columns.iter().flat_map(|c| (0..c.len()).map(|i| c.span(i))).collect();
+    let contents = Contents::of(&rows);
+    let own: Vec<&SpanRef<'_>> = rows.iter().filter(|s| s.span_id == span).collect();
+    Ok((
+        fullest(own.iter().map(|s| (s.log, s.input(&contents)))),
+        fullest(own.iter().map(|s| (s.log, s.output(&contents)))),
+    ))
+}
+
+/// Messages stand on the span, or in log records beside it.
+fn fullest<'a>(rows: impl Iterator<Item = (bool, Option<Vec<ItemRef<'a>>>)>) -> Vec<Seen> {
+    let (mut best, mut logs): (Vec<Seen>, Vec<Seen>) = (Vec::new(), Vec::new());
+    for (log, items) in rows {
+        let items = items.unwrap_or_default();
+        let seen = items.iter().map(Seen::new);
+        if log {
+            logs.extend(seen);
+        } else if items.len() > best.len() {
+            best = seen.collect();
+        }
+    }
+    if best.is_empty() { logs } else { best }
+}
+
 /// One item of a view.
-fn line(x: &ItemRef<'_>) -> String {
-    let who = match (x.kind, x.speaker) {
-        (ItemKind::Instructions, _) => "instructions",
-        (ItemKind::Call, _) => "call",
-        (ItemKind::Result, _) => "result",
-        (_, Speaker::User) => "user",
-        (_, Speaker::Assistant) => "assistant",
-        _ => "text",
-    };
-    let name = x.name().map(|n| format!(" {}", text::short(n, 40))).unwrap_or_default();
-    let said = match (x.text(), x.tokens()) {
+fn line(x: &Seen) -> String {
+    let name = x.name.as_deref().map(|n| format!(" {}", text::short(n, 40))).unwrap_or_default();
+    let said = match (&x.text, x.tokens) {
         (Some(t), _) => text::short(t, 120),
         (None, Some(n)) => format!("{n} tokens"),
         (None, None) => "not kept".to_owned(),
     };
-    format!("- {who}{name}: {said}")
+    format!("- {}{name}: {said}", x.who)
 }

@@ -1,4 +1,4 @@
-//! Reports: JSON, terminal, Markdown, HTML, and the story of one task.
+//! Reports: JSON, terminal, Markdown, HTML, the story of one task, and what another filter would have done.
 
 pub mod answer;
 pub mod comparison;
@@ -7,11 +7,14 @@ pub mod explain;
 pub mod gates;
 pub mod html;
 pub mod json;
+pub mod labels;
+pub mod sample;
 pub mod scores;
 mod spool;
 pub mod summary;
 pub mod text;
 mod violations;
+pub mod whatif;
 
 /// A time as RFC 3339 in UTC with nanoseconds.
 pub fn rfc3339(ns: i64) -> String {

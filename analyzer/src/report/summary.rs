@@ -319,8 +319,8 @@ fn listed(title: &str, head: Vec<&'static str>, mut rows: Vec<Vec<String>>) -> O
     (!rows.is_empty()).then(|| Section { title, lines: Vec::new(), table: Some(Table { head, rows }) })
 }
 
-/// The transfers with the most that went wrong, the worst first: columns of `handoffs`.
-pub(super) async fn worst_rows(session: &Session, limit: usize) -> Result<Rows> {
+/// A query for how bad each transfer is: `id` and `score`. Those in which nothing went wrong are not in it.
+pub(super) fn badness() -> String {
     let mut parts: Vec<String> = WORST
         .iter()
         .filter_map(|(name, shortfall, weight)| {
@@ -336,10 +336,15 @@ pub(super) async fn worst_rows(session: &Session, limit: usize) -> Result<Rows> 
         .collect();
     parts.push("SELECT handoff_id AS id, 4 AS score FROM handoffs WHERE outcome = 'failed'".to_owned());
     parts.push("SELECT handoff_id AS id, 5 AS score FROM violations WHERE handoff_id IS NOT NULL".to_owned());
+    format!("SELECT id, SUM(score) AS score FROM (\n{}) s GROUP BY id", parts.join("\nUNION ALL\n"))
+}
+
+/// The transfers with the most that went wrong, the worst first: columns of `handoffs`.
+pub(super) async fn worst_rows(session: &Session, limit: usize) -> Result<Rows> {
     let sql = format!(
-        "SELECT w.score, h.* FROM (SELECT id, SUM(score) AS score FROM (\n{}) s GROUP BY id ORDER BY score DESC, id LIMIT {limit}) w \
+        "SELECT w.score, h.* FROM ({} ORDER BY score DESC, id LIMIT {limit}) w \
          JOIN handoffs h ON h.handoff_id = w.id ORDER BY w.score DESC, h.handoff_id",
-        parts.join("\nUNION ALL\n"),
+        badness()
     );
     Rows::new(&session.query(&sql).await?)
 }

@@ -1,0 +1,47 @@
+//! `baton label`.
+
+use std::io::{Read, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use baton_analyzer::labels::{Automatic, agreement, keep, parse};
+use baton_analyzer::report::{labels, text};
+use baton_analyzer::session::{Limits, Session};
+use baton_analyzer::window::Window;
+use baton_record::config::Config;
+
+use crate::cli::{Label, Page};
+use crate::{Exit, source};
+
+/// Keeps the labels of a file, and prints the agreement of all that are kept.
+pub(crate) fn run(args: &Label, config: Config) -> Result<Exit> {
+    source::block_on(async {
+        let mut session = Session::open(&args.store, &config, Limits::default(), Window::default()).await?;
+        if let Some(file) = &args.file {
+            let name = text::plain(&file.display().to_string());
+            let read = match name.as_str() {
+                "-" => {
+                    let mut text = String::new();
+                    std::io::stdin().lock().read_to_string(&mut text).map(|_| text)
+                }
+                _ => std::fs::read_to_string(file),
+            };
+            let automatic = Automatic::new(&session).await?;
+            let known = |id: &str| automatic.of(id).is_some();
+            let found = parse(&name, &read.context(name.clone())?, args.reviewer.as_deref(), known)?;
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+            if !found.is_empty() {
+                keep(&args.store, &found, i64::try_from(now).unwrap_or(i64::MAX))?;
+                session = Session::open(&args.store, &config, Limits::default(), Window::default()).await?;
+            }
+            eprintln!("{name}: {} labelled transfers kept", found.len());
+        }
+        let page = labels::document(&agreement(&session).await?);
+        let text = match args.format {
+            Page::Terminal => page.terminal(),
+            Page::Markdown => page.markdown(),
+        };
+        std::io::stdout().lock().write_all(text.as_bytes())?;
+        Ok(Exit::Done)
+    })
+}
