@@ -79,14 +79,22 @@ fn a_month_in_which_nothing_got_worse_raises_no_alarm() {
     let measures = "\"completeness\", \"constraint_retention\", \"redundant_tool_calls\", \"known_failure_retries\", \"leaks\", \
                     \"lost_tool_results\", \"retriage\", \"bounces\", \"completed\", \"task_rework_free_rate\"";
     let file = gates(dir.path(), &format!("[baseline]\nbefore = \"15d\"\nmeasures = [{measures}]\n"));
-    for seed in 1..=20 {
+    let alarm = |seed: u64| {
         let store = dir.path().join(seed.to_string());
-        generate(&store, "30", "4000", &seed.to_string(), &[]);
-        let args =
-            ["eval", "--store", store.to_str().unwrap(), "--since", "2026-01-16", "--until", "2026-02-01"];
+        generate(&store, "30", "3000", &seed.to_string(), &[]);
+        let store = store.to_str().unwrap();
+        let args = ["eval", "--store", store, "--since", "2026-01-16", "--until", "2026-02-01"];
         let o = run(&[&args[..], &["--gate", &file, "--format", "junit"]].concat());
-        assert_eq!(o.status.code(), Some(0), "seed {seed}: {}{}", stdout(&o), stderr(&o));
-    }
+        // In some months too few tasks state a constraint: then that one measure is not known, which is no alarm.
+        let (code, said) = (o.status.code(), stdout(&o));
+        assert!(matches!(code, Some(0 | 4)), "seed {seed}: {said}{}", stderr(&o));
+        assert_eq!(said.matches("<system-out>").count() + said.matches("<skipped").count(), 10, "{said}");
+        assert!(said.matches("<skipped").count() <= 1, "{said}");
+    };
+    std::thread::scope(|s| {
+        s.spawn(|| (1..=10).for_each(alarm));
+        s.spawn(|| (11..=20).for_each(alarm));
+    });
 }
 
 #[test]
