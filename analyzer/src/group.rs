@@ -2,7 +2,7 @@
 //! A trace with nothing but recordings of model calls that stand in another trace goes with that one.
 //!
 //! Reads a few columns of every file. Files are sorted by trace, so a trace that stands in one file alone and is a task
-//! alone needs no sorting later; [`Groups::apart`] lists the others.
+//! alone needs no sorting later; `Groups::apart` lists the others.
 
 use foldhash::{HashMap, HashSet};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Gates: whether a run is good enough. [`file`] says what they are; this module says whether they hold.
+//! Gates: whether a run is good enough. [`mod@file`] says what they are; this module says whether they hold.
 
 pub mod file;
 
