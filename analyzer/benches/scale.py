@@ -2,8 +2,8 @@
 
     python3 analyzer/benches/scale.py target/release/baton 1000000 10000000
 
-Makes a store of each size, evaluates it without any tables (`first`), once more with them (`again`), and compares each
-measure that the generator counts with its truth. Prints one line per run: seconds, seconds per million spans, and the most memory held. Standard
+Makes a store of each size, evaluates it without any tables (`first`), once more with them (`again`), compares each
+measure that the generator counts with its truth, adds one part in a hundred (`more`) and evaluates that (`refresh`). Prints one line per run: seconds, seconds per million spans, and the most memory held. Standard
 library only; memory is that of the operating system's accounting (Linux).
 """
 
@@ -59,6 +59,8 @@ def main():
             step("first", "eval", "--store", store)
             step("again", "eval", "--store", store)
             wrong += differences(json.loads(truth.read_text()), json.loads(step("json", "eval", "--store", store, "--format", "json")))
+            step("more", "generate", "--spans", n // 100, "--seed", 2, "--store", store)
+            step("refresh", "eval", "--store", store)
     for w in wrong:
         print(w)
     raise SystemExit(1 if wrong else 0)
