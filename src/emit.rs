@@ -1,7 +1,7 @@
 //! `baton eval --emit`: scores of transfers as `gen_ai.evaluation.result` events, sent as OTLP log records on the spans of the
 //! transfers. Nothing is sent unless it is asked for.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use baton_analyzer::report::scores::{Score, Scores};
@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::Usage;
+use crate::{Usage, source, terminal};
 
 /// Events of one request.
 const BATCH: usize = 1000;
@@ -69,7 +69,7 @@ pub(crate) async fn send(session: &Session, target: &Target) -> Result<()> {
             break;
         }
     }
-    eprintln!("{sent} scores sent to {}", text::plain(&target.url));
+    terminal::note(&format!("{sent} scores sent to {}", text::plain(&target.url)));
     Ok(())
 }
 
@@ -93,24 +93,27 @@ async fn export(
                 }
                 return Ok(());
             }
-            // What OTLP calls retryable. The receiver may have taken what timed out: the same score twice is one.
-            Err(s)
-                if n < TRIES
-                    && matches!(
-                        s.code(),
-                        tonic::Code::Unavailable
-                            | tonic::Code::ResourceExhausted
-                            | tonic::Code::DeadlineExceeded
-                            | tonic::Code::Aborted
-                            | tonic::Code::Cancelled
-                    ) =>
-            {
+            // The receiver may have taken what timed out: the same score twice is one.
+            Err(s) if n < TRIES && is_retryable(s.code()) => {
                 tokio::time::sleep(Duration::from_millis(100 << n)).await;
             }
             Err(s) => bail!("{:?}: {}", s.code(), text::plain(s.message())),
         }
     }
     Ok(())
+}
+
+/// What OTLP says may be sent again (specification, OTLP/gRPC response).
+pub(crate) fn is_retryable(code: tonic::Code) -> bool {
+    matches!(
+        code,
+        tonic::Code::Unavailable
+            | tonic::Code::Cancelled
+            | tonic::Code::DeadlineExceeded
+            | tonic::Code::Aborted
+            | tonic::Code::OutOfRange
+            | tonic::Code::DataLoss
+    )
 }
 
 fn request(log_records: Vec<LogRecord>) -> ExportLogsServiceRequest {
@@ -131,8 +134,7 @@ fn request(log_records: Vec<LogRecord>) -> ExportLogsServiceRequest {
 fn event(s: &Score) -> Option<LogRecord> {
     let trace = u128::from_str_radix(&s.trace_id, 16).ok().filter(|_| s.trace_id.len() == 32)?;
     let span = u64::from_str_radix(&s.span_id, 16).ok().filter(|_| s.span_id.len() == 16)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
-    let now = u64::try_from(now).unwrap_or(0);
+    let now = u64::try_from(source::now()).unwrap_or(0);
     let text = |key, v: &String| attribute(key, Value::StringValue(v.clone()));
     let mut attributes = vec![text("gen_ai.evaluation.name", &s.name)];
     attributes.extend(s.value.map(|v| attribute("gen_ai.evaluation.score.value", Value::DoubleValue(v))));

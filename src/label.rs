@@ -1,7 +1,6 @@
 //! `baton label`.
 
 use std::io::{Read, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use baton_analyzer::labels::{Automatic, agreement, keep, parse};
@@ -11,7 +10,7 @@ use baton_analyzer::window::Window;
 use baton_record::config::Config;
 
 use crate::cli::{Label, Page};
-use crate::{Exit, source};
+use crate::{Exit, source, terminal};
 
 /// Keeps the labels of a file, and prints the agreement of all that are kept.
 pub(crate) fn run(args: &Label, config: Config) -> Result<Exit> {
@@ -29,16 +28,15 @@ pub(crate) fn run(args: &Label, config: Config) -> Result<Exit> {
             let automatic = Automatic::new(&session).await?;
             let known = |id: &str| automatic.of(id).is_some();
             let found = parse(&name, &read.context(name.clone())?, args.reviewer.as_deref(), known)?;
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
             if !found.is_empty() {
-                keep(&args.store, &found, i64::try_from(now).unwrap_or(i64::MAX))?;
+                keep(&args.store, &found, source::now())?;
                 session = Session::open(&args.store, &config, Limits::default(), Window::default()).await?;
             }
-            eprintln!("{name}: {} labelled transfers kept", found.len());
+            terminal::note(&format!("{name}: {} labelled transfers kept", found.len()));
         }
         let page = labels::document(&agreement(&session).await?);
         let text = match args.format {
-            Page::Terminal => page.terminal(),
+            Page::Terminal => terminal::text(&page, false),
             Page::Markdown => page.markdown(),
         };
         std::io::stdout().lock().write_all(text.as_bytes())?;

@@ -50,7 +50,7 @@ impl Opened {
 }
 
 /// Nanoseconds since 1970.
-fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
     i64::try_from(now).unwrap_or(i64::MAX)
 }

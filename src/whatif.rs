@@ -19,7 +19,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use crate::cli::{Sheet, Whatif};
-use crate::{Exit, Usage, source};
+use crate::{Exit, Usage, source, terminal};
 
 /// Prints what was passed, and what the filter would have passed.
 pub(crate) fn run(args: &Whatif, config: Config) -> Result<Exit> {
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Whatif, config: Config) -> Result<Exit> {
                 serde_json::to_writer(&mut out, &w.json())?;
                 out.write_all(b"\n")?;
             }
-            Sheet::Terminal => out.write_all(w.document().terminal().as_bytes())?,
+            Sheet::Terminal => out.write_all(terminal::text(&w.document(), false).as_bytes())?,
             Sheet::Markdown => out.write_all(w.document().markdown().as_bytes())?,
         }
         Ok(o.exit())

@@ -164,3 +164,28 @@ fn windows_part_the_tasks() {
     assert_eq!(wrong.status.code(), Some(2));
     assert!(stderr(&wrong).contains("`tomorrow` is no time"), "{}", stderr(&wrong));
 }
+
+#[test]
+fn files_are_known_again_whatever_their_folders_are_called() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store");
+    let name = store.to_str().unwrap();
+    // As paths `a/…` stands before `a-b/…`, as texts behind it.
+    for (sample, folder) in [("sample-traces/langgraph", "a"), ("sample-traces/openai-agents", "a-b")] {
+        import(name, sample);
+        let to = store.join("spans").join(folder);
+        fs::create_dir_all(&to).unwrap();
+        let moved = |f: &Path| ["a", "a-b"].iter().any(|d| f.starts_with(store.join("spans").join(d)));
+        for f in files(&store.join("spans")).iter().filter(|f| !moved(f)) {
+            fs::rename(f, to.join(f.file_name().unwrap())).unwrap();
+        }
+    }
+    let seen = || (report(&["--store", name]), fs::read_link(store.join("tables/current")).unwrap());
+    assert_eq!(seen(), seen(), "nothing came, so nothing is made again");
+    import(name, "sample-traces/deepagents");
+    let anew = dir.path().join("anew").to_str().unwrap().to_owned();
+    for sample in ["langgraph", "openai-agents", "deepagents"] {
+        import(&anew, &format!("sample-traces/{sample}"));
+    }
+    assert_eq!(report(&["--store", name]), report(&["--store", &anew]));
+}

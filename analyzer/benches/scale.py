@@ -3,8 +3,8 @@
     python3 analyzer/benches/scale.py target/release/baton 1000000 10000000
 
 Makes a store of each size, evaluates it without any tables (`first`), once more with them (`again`), compares each
-measure that the generator counts with its truth, adds one part in a hundred (`more`) and evaluates that (`refresh`). Prints one line per run: seconds, seconds per million spans, and the most memory held. Standard
-library only; memory is that of the operating system's accounting (Linux).
+measure that the generator counts with its truth, adds one part in a hundred (`more`) and evaluates that (`refresh`).
+Prints one line per run: seconds, seconds per million spans, and the most memory held. Standard library only; memory is that of the operating system's accounting (Linux).
 """
 
 import json

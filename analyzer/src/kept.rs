@@ -94,7 +94,12 @@ impl Keeper<'_> {
     pub(crate) async fn up_to_date(&self) -> Result<Kept> {
         let identity = self.identity();
         let names: Vec<String> = self.files.iter().map(|f| self.name(f)).collect();
-        let fits = |s: &State| s.identity == identity && s.files.keys().eq(names.iter());
+        // The files are sorted as paths, the names as text: the same ones may stand in another order.
+        let fits = |s: &State| {
+            s.identity == identity
+                && s.files.len() == names.len()
+                && names.iter().all(|n| s.files.contains_key(n))
+        };
         let root = self.store.join("tables");
         if let Some((dir, state)) = current(&root).filter(|(_, s)| fits(s)) {
             return Ok(Kept { dir, each_once: state.doubled == 0 });
@@ -174,19 +179,26 @@ impl Keeper<'_> {
             });
             state.files.insert(name.clone(), n);
         }
-        let traces = Traces { dir: out.join("traces"), numbers: state.files.values().copied().collect() };
-        let groups = self.traces(&traces, old_dir, &known)?;
+        let numbers: Vec<u64> = names.iter().map(|n| state.files[n]).collect();
+        let (groups, held) = self.traces(&numbers, old_dir, &known, &out.join("traces"))?;
 
         let mut stale = Stale::default();
-        for (i, _) in known.iter().enumerate().filter(|(_, known)| !**known) {
-            stale.fresh.extend(traces.keys(i)?);
+        for h in held.iter().zip(&known).filter(|(_, known)| !**known).map(|(h, _)| h) {
+            stale.fresh.extend(&h.traces);
         }
         stale.traces.extend(&stale.fresh);
         if let Some(dir) = old_dir {
-            for n in before.files.iter().filter(|(f, _)| !state.files.contains_key(*f)).map(|(_, n)| *n) {
+            let gone: Vec<u64> =
+                before.files.iter().filter(|(f, _)| !state.files.contains_key(*f)).map(|(_, n)| *n).collect();
+            for n in &gone {
                 stale.traces.extend(load(&dir.join("traces").join(n.to_string()))?.keys());
             }
-            stale.close(&groups, &units::tasks(dir, before.units.keys())?);
+            stale.close(&groups, &[]);
+            // Where nothing that was there goes on, no task in the tables changes.
+            let goes_on = |h: &Held| h.traces.iter().any(|t| stale.traces.contains(t));
+            if !gone.is_empty() || held.iter().zip(&known).any(|(h, known)| *known && goes_on(h)) {
+                stale.close(&groups, &units::tasks(dir, before.units.keys())?);
+            }
         }
         self.keep_units(old_dir, before, &stale, refresh, &mut state, out)?;
 
@@ -194,30 +206,44 @@ impl Keeper<'_> {
         let work = Work {
             apart: stale.apart(&groups),
             fresh: known.iter().enumerate().filter(|(_, k)| !**k).map(|(i, _)| i).collect(),
-            older: older(&stale, &traces, &known)?,
+            older: older(&stale, &held, &known),
         };
         self.assemble(work, &groups, &rules, refresh, &mut state, out).await?;
         state.doubled += rules.doubled.load(Ordering::Relaxed);
         Ok(state)
     }
 
-    /// Reads what decides of the files that are new, links what is known of the others, and joins.
-    fn traces(&self, traces: &Traces, old: Option<&Path>, known: &[bool]) -> Result<Groups> {
-        fs::create_dir_all(&traces.dir).map_err(io(&traces.dir))?;
+    /// Reads what decides of the files that are new into a folder, links what is known of the others, and joins. Also tells the traces
+    /// of each file.
+    fn traces(
+        &self,
+        numbers: &[u64],
+        old: Option<&Path>,
+        known: &[bool],
+        dir: &Path,
+    ) -> Result<(Groups, Vec<Held>)> {
+        fs::create_dir_all(dir).map_err(io(dir))?;
+        let path = |i: usize| dir.join(numbers[i].to_string());
         let mut read = Vec::new();
         for (i, known) in known.iter().enumerate() {
             match old.filter(|_| *known) {
-                Some(dir) => link(&dir.join("traces").join(traces.numbers[i].to_string()), &traces.path(i))?,
+                Some(old) => link(&old.join("traces").join(numbers[i].to_string()), &path(i))?,
                 None => read.push(i),
             }
         }
         in_parallel(&read, self.limits.partitions, |i| {
             let found = FileTraces::read(&self.files[*i])?;
-            let path = traces.path(*i);
+            let path = path(*i);
             let bytes = postcard::to_allocvec(&found).map_err(|e| io(&path)(std::io::Error::other(e)))?;
             fs::write(&path, bytes).map_err(io(&path))
         })?;
-        Groups::new(self.files, self.limits.partitions, |i| load(&traces.path(i)))
+        let mut held = Vec::with_capacity(numbers.len());
+        let groups = Groups::new(self.files, self.limits.partitions, |i| {
+            let found = load(&path(i))?;
+            held.push(Held { plain: found.plain, traces: found.keys().collect() });
+            Ok(found)
+        })?;
+        Ok((groups, held))
     }
 
     /// Links the units without a change and writes the others again without the tasks that are stale.
@@ -232,16 +258,16 @@ impl Keeper<'_> {
     ) -> Result<()> {
         units::create(out)?;
         let Some(old) = old else { return Ok(()) };
-        let small: BTreeSet<&String> =
-            before.units.iter().filter(|(_, rows)| **rows < SMALL).map(|(u, _)| u).collect();
-        let merge = small.len() > MANY;
-        let (rewritten, linked): (Vec<&String>, Vec<&String>) =
-            before.units.keys().partition(|u| stale.units.contains(*u) || (merge && small.contains(u)));
-        for unit in linked {
-            units::link(old, out, unit)?;
-            state.units.insert(unit.clone(), before.units[unit]);
+        let merge = before.units.values().filter(|rows| **rows < SMALL).count() > MANY;
+        let mut rewritten: Vec<String> = Vec::new();
+        for (place, (unit, rows)) in before.units.iter().enumerate() {
+            if stale.units.contains(&place) || (merge && *rows < SMALL) {
+                rewritten.push(unit.clone());
+            } else {
+                units::link(old, out, unit)?;
+                state.units.insert(unit.clone(), *rows);
+            }
         }
-        let rewritten: Vec<String> = rewritten.into_iter().cloned().collect();
         let name = format!("{refresh}-kept");
         let written = units::rewrite(old, out, &rewritten, &stale.tasks, &name, self.limits.partitions)?;
         state.units.extend(written);
@@ -343,6 +369,13 @@ async fn collect(mut jobs: Jobs, state: &mut State) -> Result<()> {
     Ok(())
 }
 
+/// The traces that a file of spans holds.
+struct Held {
+    /// All their ids are 32 hex digits.
+    plain: bool,
+    traces: Vec<u128>,
+}
+
 /// What is assembled.
 struct Work {
     /// Traces whose rows are brought together first, each with the key of its task.
@@ -359,21 +392,20 @@ struct Older {
     names: Option<Vec<String>>,
 }
 
-fn older(stale: &Stale, traces: &Traces, known: &[bool]) -> Result<Older> {
+fn older(stale: &Stale, held: &[Held], known: &[bool]) -> Older {
     let mut files = Vec::new();
     let mut named: BTreeSet<u128> = BTreeSet::new();
     let mut plain = true;
-    for (i, _) in known.iter().enumerate().filter(|(_, known)| **known) {
-        let found = load(&traces.path(i))?;
-        let again: Vec<u128> = found.keys().filter(|t| stale.traces.contains(t)).collect();
-        named.extend(&again);
+    for (i, (h, _)) in held.iter().zip(known).enumerate().filter(|(_, (_, known))| **known) {
+        let again: Vec<u128> = h.traces.iter().filter(|t| stale.traces.contains(*t)).copied().collect();
         if !again.is_empty() {
+            named.extend(again);
             files.push(i);
-            plain &= found.plain;
+            plain &= h.plain;
         }
     }
     let names = (plain && named.len() <= NAMED).then(|| named.iter().map(|t| format!("{t:032x}")).collect());
-    Ok(Older { files, names })
+    Older { files, names }
 }
 
 /// What is to be assembled again.
@@ -385,8 +417,8 @@ struct Stale {
     traces: HashSet<u128>,
     /// Tasks in the tables that such a trace is of.
     tasks: HashSet<String>,
-    /// Units with such tasks.
-    units: BTreeSet<String>,
+    /// Units with such tasks, by their place in the old folder's list.
+    units: BTreeSet<usize>,
 }
 
 impl Stale {
@@ -411,7 +443,7 @@ impl Stale {
                 if self.tasks.contains(&t.task) || t.traces.iter().any(|x| self.traces.contains(x)) {
                     self.traces.extend(&t.traces);
                     self.tasks.insert(t.task.clone());
-                    self.units.insert(t.unit.clone());
+                    self.units.insert(t.unit);
                 }
             }
             if size == (self.traces.len(), self.tasks.len()) {
@@ -427,23 +459,6 @@ impl Stale {
             None => (!self.fresh.contains(t)).then_some((*t, *t)),
         };
         self.traces.iter().filter_map(task).collect()
-    }
-}
-
-/// Where what decides of each file is kept.
-struct Traces {
-    dir: PathBuf,
-    /// By place of the file.
-    numbers: Vec<u64>,
-}
-
-impl Traces {
-    fn path(&self, i: usize) -> PathBuf {
-        self.dir.join(self.numbers[i].to_string())
-    }
-
-    fn keys(&self, i: usize) -> Result<Vec<u128>> {
-        Ok(load(&self.path(i))?.keys().collect())
     }
 }
 

@@ -55,19 +55,22 @@ fn text(c: &StringViewArray, row: usize) -> Option<&str> {
 fn arg(values: &[Option<&str>]) -> Option<String> {
     let (args, path) = (values.first().copied()??, values.get(1).copied()??);
     let all: Value = serde_json::from_str(args).ok()?;
-    let step = |v: &Value, name: &str| match v {
-        Value::Array(a) => name.parse::<usize>().ok().and_then(|i| a.get(i)).cloned(),
-        v => v.get(name).cloned(),
-    };
     // A name may hold dots itself.
-    let found =
-        all.get(path).cloned().or_else(|| path.split('.').try_fold(all.clone(), |v, p| step(&v, p)))?;
+    let found = all.get(path).or_else(|| path.split('.').try_fold(&all, part))?;
     let text = match found {
         Value::Null => return None,
-        Value::String(s) => s,
+        Value::String(s) => s.clone(),
         other => other.to_string(),
     };
     (!text.contains(REDACTED)).then_some(text)
+}
+
+/// A member of an object by its name, or of a list by its place.
+fn part<'v>(v: &'v Value, name: &str) -> Option<&'v Value> {
+    match v {
+        Value::Array(a) => a.get(name.parse::<usize>().ok()?),
+        v => v.get(name),
+    }
 }
 
 /// Makes the functions of rules known to questions in SQL, so that a predicate can be tried out.

@@ -176,7 +176,8 @@ pub(crate) fn rewrite(
 /// A task that stands in a unit, with its traces.
 #[derive(Debug)]
 pub(crate) struct TaskTraces {
-    pub(crate) unit: String,
+    /// Place of the unit in the list.
+    pub(crate) unit: usize,
     pub(crate) task: String,
     pub(crate) traces: Vec<u128>,
 }
@@ -187,7 +188,7 @@ pub(crate) struct TaskTraces {
 /// Where a file cannot be read.
 pub(crate) fn tasks<'a>(dir: &Path, units: impl Iterator<Item = &'a String>) -> Result<Vec<TaskTraces>> {
     let mut out = Vec::new();
-    for unit in units {
+    for (place, unit) in units.enumerate() {
         let path = path(dir, "tasks", unit);
         let mut whole = true;
         scan(&path, &["task_id", "trace_ids"], |batch| {
@@ -202,7 +203,7 @@ pub(crate) fn tasks<'a>(dir: &Path, units: impl Iterator<Item = &'a String>) -> 
                 let ids = traces.value(i);
                 let ids = ids.as_string_view_opt().into_iter().flatten().flatten();
                 out.push(TaskTraces {
-                    unit: unit.clone(),
+                    unit: place,
                     task: task.value(i).to_owned(),
                     traces: ids.map(trace_key).collect(),
                 });

@@ -19,6 +19,7 @@ use tonic::codec::CompressionEncoding;
 use tonic::transport::{Channel, Endpoint};
 
 use super::wire;
+use crate::emit::is_retryable;
 
 /// How to send.
 #[derive(Debug, Clone)]
@@ -234,17 +235,11 @@ impl Door {
                         let p = r.into_inner().partial_success.unwrap_or_default();
                         Answer::Taken { rejected: u64::try_from(p.rejected_spans).unwrap_or(0) }
                     }
-                    Err(s) => match s.code() {
-                        tonic::Code::Unavailable
-                        | tonic::Code::Cancelled
-                        | tonic::Code::DeadlineExceeded
-                        | tonic::Code::Aborted
-                        | tonic::Code::OutOfRange
-                        | tonic::Code::DataLoss
-                        // A connection that broke.
-                        | tonic::Code::Unknown => Answer::Again(Duration::from_millis(200), s.to_string()),
-                        _ => Answer::Never(s.to_string()),
-                    },
+                    // Unknown: a connection that broke.
+                    Err(s) if is_retryable(s.code()) || s.code() == tonic::Code::Unknown => {
+                        Answer::Again(Duration::from_millis(200), s.to_string())
+                    }
+                    Err(s) => Answer::Never(s.to_string()),
                 })
             }
             _ => bail!("a request of the other protocol (a defect)"),
