@@ -46,6 +46,12 @@ pub(crate) enum Command {
     /// Receive OTLP from running agents and keep it in a store.
     #[command(after_help = COLLECT)]
     Collect(Collect),
+    /// Answer SQL over a store, as a Postgres server that only reads.
+    #[command(after_help = SERVE)]
+    Serve(Serve),
+    /// Receive OTLP and answer SQL in one process: `collect` and `serve` over one store.
+    #[command(after_help = SERVE)]
+    Up(Up),
     /// Merge small files of a store's past hours.
     Compact(Compact),
     /// Remove what is older than a time.
@@ -56,7 +62,7 @@ pub(crate) enum Command {
     #[command(after_help = EXITS)]
     Explain(Explain),
     /// Ask in SQL over the tables: tasks, agent_runs, inferences, tool_calls, handoffs, handoff_constraints, leaks,
-    /// run_constraints, evaluations, rule_checks, violations, findings, labels, spans.
+    /// run_constraints, evaluations, rule_checks, violations, findings, measure_sums, labels, spans.
     #[command(after_help = EXITS)]
     Sql(Sql),
     /// Say what another history filter would have passed on recorded transfers.
@@ -78,6 +84,8 @@ pub(crate) enum Command {
 }
 
 const COLLECT: &str = "Limits, TLS, tokens, durability and retention are set in [collect] of baton.toml. SIGTERM ends it in order.";
+
+const SERVE: &str = "Users, TLS and limits are set in [serve] of baton.toml, the collector in [collect]. SIGTERM ends it in order.";
 
 const FILTERS: &str = "Steps, one after the other:
   remove_tools       tool calls and tool results go
@@ -190,6 +198,27 @@ pub(crate) struct Collect {
     /// Folder of the journal [default: `journal` in the store].
     #[arg(long, value_name = "DIR")]
     pub(crate) journal: Option<PathBuf>,
+}
+
+/// `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Store folder.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    pub(crate) store: PathBuf,
+    /// Where it listens [default: 127.0.0.1:5432].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+/// `up`.
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    #[command(flatten)]
+    pub(crate) collect: Collect,
+    /// Where SQL is listened for [default: 127.0.0.1:5432].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) sql: Option<SocketAddr>,
 }
 
 /// `compact`.
@@ -388,7 +417,20 @@ impl From<Compression> for Packing {
 #[derive(Debug, Args)]
 pub(crate) struct Measures {
     /// Show this one with its SQL.
+    #[arg(conflicts_with = "format")]
     pub(crate) name: Option<String>,
+    /// Form of the list.
+    #[arg(long, value_enum, default_value_t = ListFormat::Terminal)]
+    pub(crate) format: ListFormat,
+}
+
+/// Forms of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ListFormat {
+    /// A table.
+    Terminal,
+    /// JSON, for programs: each measure with its subject, unit, scale, direction, description and SQL.
+    Json,
 }
 
 /// `completions`.

@@ -19,28 +19,39 @@ pub(crate) fn run(args: &Args, config: Config) -> Result<Exit> {
     let settings = settings(args, &config.collect)?;
     source::block_on(async move {
         let mut ends = Ends::new()?;
-        let log = Arc::new(|line: &str| eprintln!("{}", text::plain(line)));
-        let store = settings.store.display().to_string();
-        let collector = Collector::start(settings, config, log).await.map_err(|e| match e {
-            baton_collector::live::Error::Setting(what) => anyhow::Error::new(Usage(what)),
-            e => e.into(),
-        })?;
-        eprintln!(
-            "listening: OTLP/gRPC on {}, OTLP/HTTP on {}; store: {}",
-            collector.grpc,
-            collector.http,
-            text::plain(&store)
-        );
+        let collector = start(settings, config).await?;
         ends.wait().await;
         eprintln!("ending: what is under way is finished");
-        if !collector.stop(DRAIN).await {
-            eprintln!("part of the journal is not in the store yet; the next start goes on with it");
-        }
+        stop(collector).await;
         Ok(Exit::Done)
     })
 }
 
-fn settings(args: &Args, file: &Collect) -> Result<Settings> {
+/// Starts a collector and says where it listens.
+pub(crate) async fn start(settings: Settings, config: Config) -> Result<Collector> {
+    let log = Arc::new(|line: &str| eprintln!("{}", text::plain(line)));
+    let store = settings.store.display().to_string();
+    let collector = Collector::start(settings, config, log).await.map_err(|e| match e {
+        baton_collector::live::Error::Setting(what) => anyhow::Error::new(Usage(what)),
+        e => e.into(),
+    })?;
+    eprintln!(
+        "listening: OTLP/gRPC on {}, OTLP/HTTP on {}; store: {}",
+        collector.grpc,
+        collector.http,
+        text::plain(&store)
+    );
+    Ok(collector)
+}
+
+/// Ends a collector in order.
+pub(crate) async fn stop(collector: Collector) {
+    if !collector.stop(DRAIN).await {
+        eprintln!("part of the journal is not in the store yet; the next start goes on with it");
+    }
+}
+
+pub(crate) fn settings(args: &Args, file: &Collect) -> Result<Settings> {
     let d = Settings::default();
     let token = match (&file.token_file, &file.token_env) {
         (Some(path), _) => Some(
@@ -77,13 +88,13 @@ fn settings(args: &Args, file: &Collect) -> Result<Settings> {
 }
 
 /// The signals that end the program.
-struct Ends {
+pub(crate) struct Ends {
     #[cfg(unix)]
     term: tokio::signal::unix::Signal,
 }
 
 impl Ends {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             #[cfg(unix)]
             term: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
@@ -91,7 +102,7 @@ impl Ends {
         })
     }
 
-    async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         #[cfg(unix)]
         tokio::select! {
             _ = self.term.recv() => {}

@@ -17,6 +17,7 @@ mod measures;
 mod output;
 mod pages;
 mod sample;
+mod serve;
 mod source;
 mod sql;
 mod terminal;
@@ -62,6 +63,8 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Compare(a) => compare::run(&a, config),
         Command::Import(a) => import::run(&a, config),
         Command::Collect(a) => collect::run(&a, config),
+        Command::Serve(a) => serve::run(&a, config),
+        Command::Up(a) => serve::up(&a, config),
         Command::Compact(a) => keep::compact(&a),
         Command::Retain(a) => keep::retain(&a),
         Command::Check(a) => keep::check(&a),
@@ -99,10 +102,24 @@ fn main() -> ExitCode {
         // Whoever reads the output has seen enough.
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {e:#}");
+            eprintln!("error: {}", told(&e));
             ExitCode::from(if e.is::<Usage>() { 2 } else { 1 })
         }
     }
+}
+
+/// An error with its causes. Many errors hold the words of their cause already.
+fn told(e: &anyhow::Error) -> String {
+    let mut out = String::new();
+    for cause in e.chain().map(ToString::to_string) {
+        if out.is_empty() {
+            out = cause;
+        } else if !out.contains(&cause) {
+            out.push_str(": ");
+            out.push_str(&cause);
+        }
+    }
+    out
 }
 
 fn is_broken_pipe(e: &anyhow::Error) -> bool {

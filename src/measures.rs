@@ -1,10 +1,10 @@
 //! `baton measures`.
 
 use anyhow::Result;
-use baton_analyzer::measures::{ALL, Measure};
+use baton_analyzer::measures::{self, ALL, Measure};
 use baton_analyzer::report::document::{Document, Section, Table};
 
-use crate::cli::Measures;
+use crate::cli::{ListFormat, Measures};
 use crate::{Exit, Usage};
 
 /// Lists the measures, or shows one.
@@ -21,6 +21,10 @@ pub(crate) fn run(args: &Measures) -> Result<Exit> {
             m.description,
             m.sql.trim_end()
         );
+        return Ok(Exit::Done);
+    }
+    if args.format == ListFormat::Json {
+        println!("{}", measures::json());
         return Ok(Exit::Done);
     }
     let rows = ALL

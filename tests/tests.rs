@@ -5,6 +5,7 @@
 //! | `cases` | recorded runs and small faults give what is to be expected of them; a case is a folder |
 //! | `compare` | what got worse is found by comparisons and gates, what did not raises no alarm |
 //! | `deploy` | the scheduling files run commands that are taken |
+//! | `endpoint` | the SQL endpoint reads, reads only, stays within its bounds and knows its clients |
 //! | `docs` | what the READMEs say is what the code says |
 //! | `examples` | the examples of the tracing layer: what a weak handoff costs, and that a good one does not |
 //! | `golden` | what people read: reports, stories, errors |
@@ -27,6 +28,7 @@ mod cases;
 mod compare;
 mod deploy;
 mod docs;
+mod endpoint;
 mod examples;
 mod golden;
 mod hostile;

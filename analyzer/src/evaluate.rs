@@ -48,24 +48,27 @@ pub enum Value<'a> {
 /// # Errors
 /// The engine's.
 pub async fn totals(session: &Session) -> Result<Vec<Total>> {
-    let mut out = Vec::with_capacity(measures::ALL.len());
-    for m in measures::ALL {
-        let mut t = Total { measure: m, numerator: None, denominator: 0, unknown: 0, reasons: Vec::new() };
-        for r in Rows::new(&session.query(&m.total_sql()).await?)?.all() {
-            match r.text("unknown") {
-                Some(why) => {
-                    let n = r.int("n").unwrap_or(0);
-                    t.unknown += n;
-                    t.reasons.push((why.to_owned(), n));
-                }
-                None => {
-                    t.denominator = r.int("denominator").unwrap_or(0);
-                    t.numerator =
-                        r.int("numerator").filter(|_| t.denominator > 0).map(|n| n as f64 * m.scale);
-                }
+    session.sums().await?;
+    let mut out: Vec<Total> = measures::ALL
+        .iter()
+        .map(|measure| Total { measure, numerator: None, denominator: 0, unknown: 0, reasons: Vec::new() })
+        .collect();
+    let sql = "SELECT measure, unknown, SUM(subjects) AS n, SUM(numerator) AS numerator, SUM(denominator) AS denominator \
+               FROM measure_sums GROUP BY measure, unknown ORDER BY n DESC, unknown";
+    for r in Rows::new(&session.query(sql).await?)?.all() {
+        let Some(t) = out.iter_mut().find(|t| Some(t.measure.name) == r.text("measure")) else { continue };
+        match r.text("unknown") {
+            Some(why) => {
+                let n = r.int("n").unwrap_or(0);
+                t.unknown += n;
+                t.reasons.push((why.to_owned(), n));
+            }
+            None => {
+                t.denominator = r.int("denominator").unwrap_or(0);
+                t.numerator =
+                    r.int("numerator").filter(|_| t.denominator > 0).map(|n| n as f64 * t.measure.scale);
             }
         }
-        out.push(t);
     }
     Ok(out)
 }

@@ -45,6 +45,18 @@ pub fn live(spans: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// All names below `spans`, sorted. A file never changes under its name, so what counts changes only where these do.
+///
+/// # Errors
+/// Where a folder cannot be read.
+pub fn names(spans: &Path) -> Result<Vec<PathBuf>> {
+    let (mut files, mut gone) = (Vec::new(), HashSet::new());
+    list(spans, &mut files, &mut gone)?;
+    files.extend(gone.into_iter().map(|f| f.join("gone")));
+    files.sort();
+    Ok(files)
+}
+
 fn list(dir: &Path, files: &mut Vec<PathBuf>, gone: &mut HashSet<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(dir).map_err(io(dir))? {
         let path = entry.map_err(io(dir))?.path();

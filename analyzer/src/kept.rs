@@ -27,6 +27,7 @@ use datafusion::parquet::file::serialized_reader::SerializedFileReader;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{ParquetReadOptions, SessionContext, col, lit};
 use foldhash::{HashMap, HashSet};
+use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 
 use crate::aside::{Aside, Bucket};
@@ -47,6 +48,8 @@ const BUCKET: usize = 8;
 /// Units with fewer rows are merged, where there are more than [`MANY`].
 const SMALL: usize = 128 * 1024;
 const MANY: usize = 16;
+/// Rows of units that are summed together.
+const SUMMED: usize = 1 << 20;
 /// Traces that are asked for by name in older files; of more, the files are read whole.
 const NAMED: usize = 10_000;
 
@@ -200,7 +203,7 @@ impl Keeper<'_> {
                 stale.close(&groups, &units::tasks(dir, before.units.keys())?);
             }
         }
-        self.keep_units(old_dir, before, &stale, refresh, &mut state, out)?;
+        let linked = self.keep_units(old_dir, before, &stale, refresh, &mut state, out)?;
 
         let rules = Arc::new(rules);
         let work = Work {
@@ -209,6 +212,8 @@ impl Keeper<'_> {
             older: older(&stale, &held, &known),
         };
         self.assemble(work, &groups, &rules, refresh, &mut state, out).await?;
+        let new = state.units.iter().filter(|(u, _)| !linked.contains(*u));
+        self.sum(new.map(|(u, rows)| (u.clone(), *rows)).collect(), out).await?;
         state.doubled += rules.doubled.load(Ordering::Relaxed);
         Ok(state)
     }
@@ -246,7 +251,7 @@ impl Keeper<'_> {
         Ok((groups, held))
     }
 
-    /// Links the units without a change and writes the others again without the tasks that are stale.
+    /// Links the units without a change, which it names, and writes the others again without the tasks that are stale.
     fn keep_units(
         &self,
         old: Option<&Path>,
@@ -255,9 +260,10 @@ impl Keeper<'_> {
         refresh: u64,
         state: &mut State,
         out: &Path,
-    ) -> Result<()> {
+    ) -> Result<BTreeSet<String>> {
         units::create(out)?;
-        let Some(old) = old else { return Ok(()) };
+        let mut linked = BTreeSet::new();
+        let Some(old) = old else { return Ok(linked) };
         let merge = before.units.values().filter(|rows| **rows < SMALL).count() > MANY;
         let mut rewritten: Vec<String> = Vec::new();
         for (place, (unit, rows)) in before.units.iter().enumerate() {
@@ -265,12 +271,36 @@ impl Keeper<'_> {
                 rewritten.push(unit.clone());
             } else {
                 units::link(old, out, unit)?;
+                linked.insert(unit.clone());
                 state.units.insert(unit.clone(), *rows);
             }
         }
         let name = format!("{refresh}-kept");
         let written = units::rewrite(old, out, &rewritten, &stale.tasks, &name, self.limits.partitions)?;
         state.units.extend(written);
+        Ok(linked)
+    }
+
+    /// Sums the measures of units, which have so many rows.
+    async fn sum(&self, units: Vec<(String, usize)>, out: &Path) -> Result<()> {
+        let mut parts: Vec<Vec<String>> = Vec::new();
+        let mut full = true;
+        let mut held = 0;
+        for (unit, rows) in units {
+            if full {
+                parts.push(Vec::new());
+                held = 0;
+            }
+            parts.last_mut().into_iter().for_each(|p| p.push(unit.clone()));
+            held += rows;
+            full = held >= SUMMED;
+        }
+        let jobs =
+            parts.into_iter().map(|p| tokio::spawn(units::sum(self.ctx.runtime_env(), out.to_owned(), p)));
+        let mut jobs = futures::stream::iter(jobs).buffer_unordered(self.limits.partitions);
+        while let Some(done) = jobs.next().await {
+            done.map_err(|_| Error::Worker)??;
+        }
         Ok(())
     }
 

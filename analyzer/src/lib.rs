@@ -17,5 +17,7 @@ pub mod plan;
 pub mod report;
 pub mod rules;
 pub mod session;
+pub mod sums;
 mod units;
 pub mod violations;
+pub mod wire;

@@ -13,14 +13,15 @@ use datafusion::common::ScalarValue;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, SessionContext, col, lit};
 
 use crate::assemble::HistoryFilter;
 use crate::files;
 use crate::kept::{Keeper, Kept};
+use crate::tables::{self, MeasureSums};
 use crate::window::Window;
-use crate::{labels, rules, tables, violations};
+use crate::{labels, rules, sums, violations};
 
 /// Why a store could not be opened or a question not answered.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,9 @@ const ONCE: &str = "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY tra
      ORDER BY \"end\" IS NULL, start, \"end\" DESC, name) AS recording FROM recordings) \
      WHERE recording = 1 OR record = 'log'";
 
+/// What can be asked beside the tables.
+const VIEWS: [&str; 4] = ["rule_checks", "violations", "labels", "spans"];
+
 /// Settings of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -112,14 +116,28 @@ impl Session {
     /// # Errors
     /// Where there is no store, a file cannot be read, or the disk is full.
     pub async fn open(store: &Path, config: &Config, limits: Limits, window: Window) -> Result<Self> {
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(FairSpillPool::new(limits.memory)))
+            .build_arc()?;
+        Self::within(store, config, limits, window, runtime).await
+    }
+
+    /// As [`Self::open`], with memory that is shared with others.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn within(
+        store: &Path,
+        config: &Config,
+        limits: Limits,
+        window: Window,
+        runtime: Arc<RuntimeEnv>,
+    ) -> Result<Self> {
         rules::check(config)?;
         let spans = store.join("spans");
         if !spans.is_dir() {
             return Err(Error::NoStore(store.to_owned()));
         }
-        let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(FairSpillPool::new(limits.memory)))
-            .build_arc()?;
         let mut settings =
             SessionConfig::new().with_target_partitions(limits.partitions).with_information_schema(true);
         // Nothing is collected that a question does not ask for.
@@ -168,6 +186,11 @@ impl Session {
         &self.ctx
     }
 
+    /// Names of all that can be asked: tables, and views over them.
+    pub fn tables_and_views(&self) -> impl Iterator<Item = &'static str> {
+        tables::kept().map(|(name, _)| name).chain(VIEWS)
+    }
+
     /// The window that the tables show; `spans` holds those of all times.
     pub fn window(&self) -> Window {
         self.window
@@ -201,6 +224,7 @@ impl Session {
     /// # Errors
     /// Where the query is wrong or would change something, and the engine's.
     pub async fn read_only(&self, sql: &str) -> Result<(Arc<Schema>, Vec<RecordBatch>)> {
+        self.sums().await?;
         let reading =
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         let frame = self.ctx.sql_with_options(sql, reading).await?;
@@ -233,8 +257,23 @@ impl Session {
         self.files.iter().map(|f| f.display().to_string()).collect()
     }
 
+    /// Sees to it that `measure_sums` can be asked.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub async fn sums(&self) -> Result<()> {
+        if !self.window.is_of_hours() && !self.ctx.table_exist(MeasureSums::NAME)? {
+            sums::register(&self.ctx).await?;
+        }
+        Ok(())
+    }
+
     async fn register_tables(&self) -> Result<()> {
-        for (name, fields) in tables::all() {
+        for (name, fields) in tables::kept() {
+            // Sums on disk are by the hour.
+            if name == MeasureSums::NAME && !self.window.is_of_hours() {
+                continue;
+            }
             let dir = format!("{}/", self.kept.dir.join(name).display());
             let fields = tables::schema_of(&fields);
             let options = ParquetReadOptions::default().schema(&fields);

@@ -124,7 +124,7 @@ macro_rules! table {
             /// The table's name.
             pub const NAME: &'static str = stringify!($table);
 
-            fn new() -> Self {
+            pub(crate) fn new() -> Self {
                 Self { len: 0, $($field: $cell::new()),* }
             }
 
@@ -139,7 +139,7 @@ macro_rules! table {
                 Fields::from(vec![$(Field::new(stringify!($field), $cell::data_type(), $cell::NULLABLE)),*])
             }
 
-            fn finish(&mut self) -> StructArray {
+            pub(crate) fn finish(&mut self) -> StructArray {
                 self.len = 0;
                 StructArray::new(Self::fields(), vec![$(self.$field.finish()),*], None)
             }
@@ -401,6 +401,23 @@ table! {
     }
 }
 
+table! {
+    /// One row per measure, five minutes, hour of last activity, service, pair of agents and reason why it is not known: sums over
+    /// rated transfers or tasks. Rates of many are the sum of numerators by the sum of denominators.
+    measure_sums MeasureSums MeasureSumRow {
+        measure: Text = "name of the measure; `handoffs`: transfers of every outcome, the numerator counts accepted ones",
+        time: Time = "start of the five minutes in which the transfer happened; for measures of tasks, of the last activity",
+        last_activity: Time = "start of the hour in which the last span of the task started or ended: evaluation windows are of this",
+        service: TextOpt = "service",
+        from_agent: TextOpt = "sender; NULL: unnamed, or a measure of tasks",
+        to_agent: TextOpt = "receiver likewise",
+        unknown: TextOpt = "why it is not known; NULL: it is",
+        subjects: Int = "transfers or tasks",
+        numerator: IntOpt = "sum of numerators; NULL: not known",
+        denominator: IntOpt = "sum of denominators; NULL: not known",
+    }
+}
+
 /// All tables under construction.
 pub struct Tables {
     /// Tasks.
@@ -457,7 +474,12 @@ pub const HASHES: [&str; 9] = [
     "span_id",
 ];
 
-/// Names and fields of all tables, in the order of [`Tables::finish`].
+/// Names and fields of all that is kept: the assembled tables and what is summed from them.
+pub fn kept() -> impl Iterator<Item = (&'static str, Fields)> {
+    all().into_iter().chain([(MeasureSums::NAME, MeasureSums::fields())])
+}
+
+/// Names and fields of all assembled tables, in the order of [`Tables::finish`].
 pub fn all() -> [(&'static str, Fields); 10] {
     [
         (Tasks::NAME, Tasks::fields()),
@@ -539,7 +561,7 @@ pub fn schema_of(fields: &Fields) -> SchemaRef {
 /// The tables as Markdown, for the README.
 pub fn markdown() -> String {
     let mut out = String::new();
-    let docs: [(&str, Vec<ColumnDoc>); 10] = [
+    let docs: [(&str, Vec<ColumnDoc>); 11] = [
         (Tasks::NAME, Tasks::docs()),
         (AgentRuns::NAME, AgentRuns::docs()),
         (Inferences::NAME, Inferences::docs()),
@@ -550,6 +572,7 @@ pub fn markdown() -> String {
         (RunConstraints::NAME, RunConstraints::docs()),
         (Evaluations::NAME, Evaluations::docs()),
         (Findings::NAME, Findings::docs()),
+        (MeasureSums::NAME, MeasureSums::docs()),
     ];
     for (name, columns) in docs {
         out.push_str(&format!("### `{name}`\n\n| column | type | meaning |\n|---|---|---|\n"));

@@ -3,16 +3,19 @@
 use std::fs;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use datafusion::arrow::array::{AsArray, BooleanArray, RecordBatch};
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::{DataType, Fields};
 use datafusion::error::DataFusionError;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use datafusion::parquet::basic::Compression;
 use datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties};
 use datafusion::parquet::schema::types::ColumnPath;
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use foldhash::HashSet;
 use futures::{Stream, StreamExt};
 
@@ -20,7 +23,8 @@ use crate::group::{in_parallel, scan, trace_key};
 use crate::kept;
 use crate::plan::rows_of;
 use crate::session::{Result, io};
-use crate::tables;
+use crate::sums::{self, Sources};
+use crate::tables::{self, MeasureSums};
 
 /// Rows in one group of a table's file: what is held while it is written.
 const TABLE_ROWS: usize = 128 * 1024;
@@ -37,8 +41,8 @@ fn properties(fields: &Fields) -> WriterProperties {
         .set_created_by("baton".to_owned());
     for f in fields {
         let column = ColumnPath::from(f.name().as_str());
-        // Ranges of time leave out row groups; ranges of hashes leave out none.
-        if matches!(f.data_type(), DataType::Timestamp(..)) {
+        // Ranges of time and the measure leave out row groups; ranges of hashes leave out none.
+        if matches!(f.data_type(), DataType::Timestamp(..)) || f.name() == "measure" {
             p = p.set_column_statistics_enabled(column.clone(), EnabledStatistics::Chunk);
         }
         // A dictionary of what differs in every row, or of numbers, takes time for little.
@@ -71,7 +75,7 @@ fn open(dir: &Path, table: &str, fields: &Fields, unit: &str) -> Result<Writer> 
 /// # Errors
 /// Where the file system refuses.
 pub(crate) fn create(dir: &Path) -> Result<()> {
-    for (table, fields) in tables::all() {
+    for (table, fields) in tables::kept() {
         let folder = dir.join(table);
         fs::create_dir_all(&folder).map_err(io(&folder))?;
         open(dir, table, &fields, "empty")?.close()?;
@@ -84,9 +88,7 @@ pub(crate) fn create(dir: &Path) -> Result<()> {
 /// # Errors
 /// Where the file system refuses.
 pub(crate) fn link(from: &Path, to: &Path, unit: &str) -> Result<()> {
-    tables::all()
-        .iter()
-        .try_for_each(|(table, _)| kept::link(&path(from, table, unit), &path(to, table, unit)))
+    tables::kept().try_for_each(|(table, _)| kept::link(&path(from, table, unit), &path(to, table, unit)))
 }
 
 /// Writes batches of rows of all tables to units that begin with a name, and gives each with the number of its rows. A batch
@@ -123,6 +125,39 @@ pub(crate) async fn write(
         w.close()?;
     }
     Ok(out)
+}
+
+/// Writes the sums of units beside their tables. The units are summed together, since planning the questions takes longer than
+/// asking them of few rows.
+///
+/// # Errors
+/// The engine's, and where a file cannot be read or written.
+pub(crate) async fn sum(runtime: Arc<RuntimeEnv>, dir: PathBuf, units: Vec<String>) -> Result<()> {
+    // Rows come in the order of the files, and several such sums run side by side.
+    let mut settings = SessionConfig::new().with_target_partitions(1);
+    settings.options_mut().execution.collect_statistics = false;
+    let ctx = SessionContext::new_with_config_rt(settings, runtime);
+    for (table, fields) in tables::all() {
+        let files: Vec<String> = units.iter().map(|u| path(&dir, table, u).display().to_string()).collect();
+        let fields = tables::schema_of(&fields);
+        let frame = ctx.read_parquet(files, ParquetReadOptions::default().schema(&fields)).await?;
+        ctx.register_table(table, frame.into_view())?;
+    }
+    let mut sources = Sources::default();
+    for (place, unit) in units.iter().enumerate() {
+        sources.add_unit(place, &path(&dir, "handoffs", unit), &path(&dir, "tasks", unit))?;
+    }
+    let sums = sums::compute(&ctx, &sources, units.len()).await?;
+    for (unit, measures) in units.iter().zip(sums) {
+        let mut writer = open(&dir, MeasureSums::NAME, &MeasureSums::fields(), unit)?;
+        for measure in measures {
+            writer.write(&measure)?;
+            // A group of rows for each measure: a question about one reads no other.
+            writer.flush()?;
+        }
+        writer.close()?;
+    }
+    Ok(())
 }
 
 /// Writes units of one folder to one unit of another, without the rows of some tasks, on `threads` threads. None where no row

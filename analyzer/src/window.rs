@@ -3,6 +3,8 @@
 use baton_record::collect::duration;
 use datafusion::arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 
+use crate::sums::HOUR;
+
 const DAY: i64 = 86_400_000_000_000;
 
 /// Tasks whose last activity lies in it. A task belongs whole to the window that its last span ends in, also where it began
@@ -52,6 +54,11 @@ impl Window {
         let (since, until) = text.split_once("..").ok_or_else(|| Error::Time(text.to_owned()))?;
         let side = |t: &'_ str| Some(t.to_owned()).filter(|t| !t.is_empty());
         Self::parse(side(since).as_deref(), side(until).as_deref(), now)
+    }
+
+    /// True where it begins and ends with an hour.
+    pub fn is_of_hours(&self) -> bool {
+        [self.since, self.until].into_iter().flatten().all(|t| t.rem_euclid(HOUR) == 0)
     }
 
     /// True where every task lies in it.

@@ -123,9 +123,24 @@ enum Durability {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Size {
+pub(crate) enum Size {
     Bytes(u64),
     Text(String),
+}
+
+impl Size {
+    /// The bytes of a setting, which are not less than some.
+    pub(crate) fn check(key: &str, v: Option<Spanned<Self>>, least: u64) -> Result<Option<u64>, Wrong> {
+        let Some(v) = v else { return Ok(None) };
+        let bytes = match v.get_ref() {
+            Self::Bytes(n) => Some(*n),
+            Self::Text(t) => size(t),
+        };
+        match bytes.filter(|n| *n >= least) {
+            Some(n) => Ok(Some(n)),
+            None => Err((v.span(), format!("{key}: no size like 64MiB, or less than {least} bytes"))),
+        }
+    }
 }
 
 /// What is wrong, with its place in the file.
@@ -143,19 +158,7 @@ impl RawCollect {
             })
             .transpose()
         };
-        let size = |key: &str, v: Option<Spanned<Size>>, least: u64| -> Result<Option<u64>, Wrong> {
-            v.map(|v| {
-                let bytes = match v.get_ref() {
-                    Size::Bytes(n) => Some(*n),
-                    Size::Text(t) => size(t),
-                };
-                bytes.filter(|n| *n >= least).ok_or_else(|| {
-                    let what = format!("collect.{key}: no size like 64MiB, or less than {least} bytes");
-                    (v.span(), what)
-                })
-            })
-            .transpose()
-        };
+        let size = |key: &str, v, least| Size::check(&format!("collect.{key}"), v, least);
         if let (Some(_), Some(env)) = (&self.token_file, &self.token_env) {
             return Err((env.span(), "collect: token_file and token_env are both given".to_owned()));
         }

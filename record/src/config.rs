@@ -26,7 +26,7 @@
 //! where = "tool = 'issue_refund' AND arg(args, 'days') > 30"
 //! ```
 //!
-//! `[collect]` is described in [`crate::collect`].
+//! `[collect]` is described in [`crate::collect`], `[serve]` in [`crate::serve`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,6 +40,7 @@ pub use crate::collect::{Collect, CollectTls};
 use crate::constraint::{Constraint, ConstraintKind};
 use crate::contract::{Aliases, Field, REQUIRED};
 use crate::names::slug;
+use crate::serve::{RawServe, Serve};
 
 /// What text is kept in the store. Measures are the same under each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
@@ -148,6 +149,8 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// The live collector.
     pub collect: Collect,
+    /// The SQL endpoint.
+    pub serve: Serve,
     /// Identity of this configuration as text: what was computed under another one is stale.
     pub identity: String,
 }
@@ -197,6 +200,7 @@ struct Raw {
     constraints: Vec<RawPolicy>,
     rules: Vec<RawRule>,
     collect: RawCollect,
+    serve: RawServe,
 }
 
 #[derive(Deserialize, Default)]
@@ -266,6 +270,7 @@ impl Config {
         };
         let mut config = Self {
             collect: raw.collect.check().map_err(|(at, reason)| fail(Some(at), reason))?,
+            serve: raw.serve.check().map_err(|(at, reason)| fail(Some(at), reason))?,
             content: raw.content,
             tokenizer: raw.tokenizer,
             identity: text.trim().to_owned(),

@@ -12,4 +12,5 @@ pub mod names;
 pub mod prints;
 pub mod pyrepr;
 pub mod schema;
+pub mod serve;
 pub mod span;

@@ -109,16 +109,31 @@ impl Measure {
     pub fn by_name(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|m| m.name == name)
     }
+}
 
-    /// The rate over everything: one row with `numerator` and `denominator` of what is known (its `unknown` is
-    /// NULL), and one with the number `n` of rows for each reason why rows are not known.
-    pub fn total_sql(&self) -> String {
-        format!(
-            "SELECT unknown, COUNT(*) AS n, SUM(numerator) AS numerator, SUM(denominator) AS denominator FROM (\n{}) m \
-             WHERE rated GROUP BY unknown ORDER BY n DESC, unknown",
-            self.sql
-        )
-    }
+/// The measures as JSON, for programs that make something of the list.
+pub fn json() -> String {
+    let measures: Vec<serde_json::Value> = ALL
+        .iter()
+        .map(|m| {
+            serde_json::json!({
+                "name": m.name,
+                "subject": match m.subject {
+                    Subject::Handoff => "handoff",
+                    Subject::Task => "task",
+                },
+                "good": match m.direction {
+                    Direction::Neutral => "neutral",
+                    d => d.name(),
+                },
+                "unit": m.unit,
+                "scale": m.scale,
+                "description": m.description,
+                "sql": m.sql,
+            })
+        })
+        .collect();
+    format!("{:#}", serde_json::json!({ "measures": measures }))
 }
 
 /// The measures as Markdown, for the README.

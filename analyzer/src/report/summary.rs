@@ -4,6 +4,7 @@
 use crate::evaluate::{Row, Rows, Total, totals};
 use crate::measures::{ALL, Direction, Measure};
 use crate::session::{Result, Session};
+use crate::sums::HANDOFFS;
 
 use super::document::{Document, Section, Table};
 use super::{rfc3339, text, violations};
@@ -258,25 +259,21 @@ impl Pair {
 
 /// The pairs of agents between which most transfers ran.
 pub(super) async fn pair_rows(session: &Session, limit: usize) -> Result<Vec<Pair>> {
-    let measures: Vec<&Measure> = PAIR.iter().filter_map(|(n, _)| Measure::by_name(n)).collect();
-    // All measures below each other and joined to their transfers once: side by side would be a join for each.
-    let mut sql =
-        String::from("SELECT h.from_agent, h.to_agent, SUM(CASE WHEN u.m = -1 THEN 1 ELSE 0 END) AS n");
-    let mut parts =
-        vec!["SELECT handoff_id AS id, -1 AS m, 0 AS numerator, 0 AS denominator FROM handoffs".to_owned()];
-    for (i, m) in measures.iter().enumerate() {
+    session.sums().await?;
+    let mut sql = format!(
+        "SELECT from_agent, to_agent, SUM(CASE WHEN measure = '{HANDOFFS}' THEN numerator ELSE 0 END) AS n"
+    );
+    for (i, (measure, _)) in PAIR.iter().enumerate() {
         for (name, column) in [("n", "numerator"), ("d", "denominator")] {
-            sql.push_str(&format!(", SUM(CASE WHEN u.m = {i} THEN u.{column} END) AS {name}{i}"));
+            sql.push_str(&format!(", SUM(CASE WHEN measure = '{measure}' THEN {column} END) AS {name}{i}"));
         }
-        parts.push(format!(
-            "SELECT id, {i} AS m, numerator, denominator FROM (\n{}) x WHERE unknown IS NULL AND rated",
-            m.sql
-        ));
     }
+    let names: Vec<String> = PAIR.iter().map(|(n, _)| format!("'{n}'")).collect();
     sql.push_str(&format!(
-        " FROM (\n{}) u JOIN handoffs h ON h.handoff_id = u.id WHERE h.outcome = 'accepted' \
-         GROUP BY h.from_agent, h.to_agent ORDER BY n DESC, h.from_agent, h.to_agent LIMIT {limit}",
-        parts.join("\nUNION ALL\n"),
+        " FROM measure_sums WHERE measure IN ('{HANDOFFS}', {}) GROUP BY from_agent, to_agent \
+         HAVING SUM(CASE WHEN measure = '{HANDOFFS}' THEN numerator ELSE 0 END) > 0 \
+         ORDER BY n DESC, from_agent, to_agent LIMIT {limit}",
+        names.join(", ")
     ));
     let rows = Rows::new(&session.query(&sql).await?)?;
     Ok(rows
@@ -285,7 +282,7 @@ pub(super) async fn pair_rows(session: &Session, limit: usize) -> Result<Vec<Pai
             from: name(&r, "from_agent").to_owned(),
             to: name(&r, "to_agent").to_owned(),
             handoffs: r.int("n").unwrap_or(0),
-            sums: (0..measures.len())
+            sums: (0..PAIR.len())
                 .map(|i| {
                     let d = r.int(&format!("d{i}")).filter(|d| *d > 0)?;
                     r.int(&format!("n{i}")).map(|n| (n, d))

@@ -1,0 +1,1 @@
+"""Builds the dashboards, alert rules and provisioning files from the analyzer's list of measures."""
