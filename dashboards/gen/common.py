@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import links, look, signals
 from .measures import Measure
-from .panels import Column, Placed, rows, series, sql_query, stat
+from .panels import Column, Placed, rows, series, sql_query, stat, when
 from .sql import HANDOFFS, named
 
 WORSE = "How much went wrong: lost constraints, repeated calls, retries, leaks and lost results, added up."
@@ -18,13 +18,20 @@ def stat_of(measure: Measure, title: str | None = None, width: int = 6, height: 
         signals.stat(measure),
         measure.grafana_unit,
         [
-            Column("value", title=measure.title),
-            Column("of", unit="short", title=f"of {measure.of}"),
-            Column("unknown", unit="short", title=f"unknown {measure.subject}s"),
+            Column("value", title=_label(measure, title)),
+            Column("of", unit=look.COUNT, title=f"of {measure.of}"),
+            Column("unknown", unit=look.COUNT, title=f"unknown {measure.subject}s"),
         ],
         width=width,
         height=height,
     )
+
+
+def _label(measure: Measure, title: str | None) -> str:
+    """What the number is. That of a measure that is no share is a mean, which its title does not say."""
+    if measure.unit == "share":
+        return title or measure.title
+    return "mean " + measure.unit.removeprefix("ms ")
 
 
 def trend_of(measure: Measure, color: str = look.BLUE, title: str | None = None, width: int = 8) -> Placed:
@@ -35,7 +42,7 @@ def trend_of(measure: Measure, color: str = look.BLUE, title: str | None = None,
         measure.about,
         [sql_query(signals.trend(measure), "time_series")],
         measure.grafana_unit,
-        [Column(measure.name, color=color, title=measure.title)],
+        [Column(measure.name, color=color, title=title or measure.title)],
         width=width,
         least=0,
         most=1 if share else None,
@@ -74,14 +81,20 @@ def measures_table(title: str, measures: list[Measure], height: int = 9, width: 
         title,
         about,
         signals.table(measures),
-        [Column("value", decimals=2), Column("of", decimals=0), Column("unknown", decimals=0)],
+        [named_measures(measures), Column("value", unit="short")],
         height=height,
         width=width,
     )
 
 
+def named_measures(measures: list[Measure]) -> Column:
+    """The names of measures as people read them."""
+    return Column("measure", names={m.name: m.title for m in measures}, width=250)
+
+
 HANDOFF_COLUMNS = [
     Column("handoff", link=links.to_one(), width=160),
+    when(),
     Column("task_from", hidden=True),
     Column("task_to", hidden=True),
 ]
@@ -99,7 +112,6 @@ def worst(title: str, condition: str | None = None, height: int = 10) -> Placed:
         handoffs_sql(condition),
         [
             *HANDOFF_COLUMNS,
-            Column("time", unit="dateTimeAsIso"),
             Column("completeness", unit="percentunit", no_value=look.UNKNOWN),
         ],
         height=height,

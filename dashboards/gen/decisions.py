@@ -27,3 +27,6 @@ LAG_HORIZON = 2 * 24 * 3600
 
 # Requests per second that senders were told to try again, or that failed.
 UNACKNOWLEDGED = 0
+
+# Days after the first handoff of a store in which no pair of agents is called new.
+YOUNG = 7

@@ -69,8 +69,8 @@ def count(measures: Measures) -> Placed:
         + " The number of leaks, and of the handoffs in which leaks are known. Lower is better: one is already red, and "
         "the alert 'Leaks' fires. 'unknown': in no handoff of this time range could leaks be known. That is not 0.",
         signals.leaks_count(measures["leaks"]),
-        "short",
-        [Column("handoffs known", unit="short", color=look.BLUE)],
+        look.COUNT,
+        [Column("handoffs known", color=look.BLUE)],
         thresholds=steps(look.GREEN, (decisions.LEAKS + 1, look.RED)),
     )
 
@@ -114,7 +114,8 @@ def pairs(measures: Measures) -> Placed:
         [
             Column("from", link=links.to_pair()),
             Column("to", link=links.to_pair()),
-            *(Column(m.name, unit=m.grafana_unit, title=m.title) for m in chosen),
+            # Shorter than elsewhere: the title of the table says that they are of the context.
+            *(Column(m.name, unit=m.grafana_unit, title=m.title.removeprefix("Context ").capitalize()) for m in chosen),
         ],
         width=16,
     )

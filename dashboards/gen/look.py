@@ -21,6 +21,15 @@ SERIES = [BLUE, ORANGE, GREEN, PURPLE, SKY, RED, YELLOW, GREY]
 # What stands where there is no value. Never 0.
 UNKNOWN = "unknown"
 
+# What stands in a whole table without rows. Its description says what that means.
+NO_ROWS = "No rows"
+
+# Grafana's unit for what is counted: 2,130 and not 2.13 K, since people add these up and look for them elsewhere.
+COUNT = "locale"
+
+# Points of a curve. With one for each pixel, a step holds a few handoffs and its rate jumps between none and all.
+POINTS = 80
+
 # In a table of events an empty cell means that there is nothing to say.
 NOTHING = "-"
 

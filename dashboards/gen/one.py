@@ -7,9 +7,9 @@ from grafana_foundation_sdk.models.dashboard import VariableRefresh, VariableSor
 
 from . import links, look, signals, story
 from .board import Board, Section, annotation, choice, filters
-from .common import HANDOFF_COLUMNS, span
+from .common import HANDOFF_COLUMNS, named_measures, span
 from .measures import Measures
-from .panels import SQL, Column, Placed, rows
+from .panels import SQL, Column, Placed, rows, when
 from .sql import HANDOFFS, ONE, ONE_TASK, chosen, named
 
 
@@ -33,7 +33,7 @@ def board(measures: Measures) -> Board:
             Section("The handoff", [transfer(), payload()]),
             Section("Timeline of its task", [story.lanes(), story.calls()]),
             Section("What was passed on", [story.contract(), story.constraints()]),
-            Section("What went wrong", [story.repeats(), story.leaks(), story.findings(), story.violations()]),
+            Section("What went wrong", [story.findings(), story.repeats(), story.leaks(), story.violations()]),
             Section("Measures", [of_one(measures)]),
             Section("Other handoffs", [siblings(), recent()]),
         ],
@@ -94,7 +94,8 @@ def transfer() -> Placed:
 FROM handoffs
 WHERE {ONE}""",
         [
-            Column("time", unit="dateTimeAsIso"),
+            when(),
+            Column("mode", width=130),
             Column("from", link=links.to_pair()),
             Column("to", link=links.to_pair()),
         ],
@@ -138,12 +139,13 @@ WHERE {ONE}""",
 
 def of_one(measures: Measures) -> Placed:
     """Every measure of it."""
+    of = measures.of("handoff")
     return rows(
         "All measures of this handoff",
         "Every measure of this one handoff: its value, what it is of, which way is better, and why it is unknown where "
         "it is. 'unknown' is not 0. No rows: this id is not in the store.",
-        signals.of_one(measures.of("handoff")),
-        [Column("value", decimals=2), Column("why unknown", no_value=look.NOTHING)],
+        signals.of_one(of),
+        [named_measures(of), Column("value", unit="short"), Column("why unknown", no_value=look.NOTHING)],
         height=14,
     )
 
@@ -174,7 +176,7 @@ def siblings() -> Placed:
         "The handoffs of the same task in order; click an id to open it. No way is better. No rows: this id is not in the "
         "store.",
         _listed(f"WHERE {ONE_TASK}", "ASC"),
-        [*HANDOFF_COLUMNS, Column("time", unit="dateTimeAsIso")],
+        [*HANDOFF_COLUMNS, Column("mode", width=140)],
         width=12,
     )
 
@@ -186,6 +188,6 @@ def recent() -> Placed:
         "The newest handoffs of the time range and the filters above; click an id to open it. No way is better. "
         "No rows: no handoff in this time range.",
         _listed(OF_TASKS.replace("\n", "\n  "), "DESC"),
-        [*HANDOFF_COLUMNS, Column("time", unit="dateTimeAsIso")],
+        [*HANDOFF_COLUMNS, Column("mode", width=140)],
         width=12,
     )

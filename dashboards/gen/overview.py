@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.models.dashboard import DataTransformerConfig
 
-from . import links, look, signals
+from . import decisions, links, look, signals
 from .board import Board, Section, annotation, filters
-from .common import stat_of, trend_of, trends_of
+from .common import named_measures, stat_of, trend_of, trends_of
 from .measures import Measures
 from .panels import Column, Placed, rows, series, sql_query, stat
 from .sql import during, named
@@ -79,14 +79,18 @@ def board(measures: Measures) -> Board:
     )
 
 
-# The first handoff ever of a pair: new agents often explain a step in a curve.
-NEW_PAIRS = f"""SELECT "time", text FROM (
+# The first handoff ever of a pair: new agents often explain a step in a curve. When a store is young all pairs are new,
+# and marks for each would hide the curves.
+NEW_PAIRS = f"""WITH first_seen AS (
   SELECT MIN("time") AS "time", concat({named("from_agent")}, ' -> ', {named("to_agent")}) AS text
   FROM measure_sums
   WHERE measure = 'handoffs'
   GROUP BY 2
-) AS first_seen
+)
+SELECT "time", text
+FROM first_seen
 WHERE {during()}
+  AND "time" > (SELECT MIN("time") FROM first_seen) + INTERVAL '{decisions.YOUNG}' DAY
 ORDER BY 1"""
 
 
@@ -97,7 +101,7 @@ def volume() -> Placed:
         "Handoffs of every outcome in the time range, how many were accepted (the receiver ran), and their share. "
         "Neither way is good for the number; for the share higher is better. Share 'unknown': no handoff.",
         signals.volume_stat(),
-        "short",
+        look.COUNT,
         [Column("share accepted", unit="percentunit")],
     )
 
@@ -138,8 +142,8 @@ def pairs(measures: Measures) -> Placed:
         [
             Column("from", link=links.to_pair()),
             Column("to", link=links.to_pair()),
-            Column("handoffs", decimals=0),
-            *(Column(m.name, unit=m.grafana_unit, title=m.title) for m in chosen),
+            # The title of the last is longer than its share of the width.
+            *(Column(m.name, unit=m.grafana_unit, title=m.title, width=230 if len(m.title) > 25 else None) for m in chosen),
         ],
         height=12,
     )
@@ -152,6 +156,6 @@ def unknown(measures: Measures) -> Placed:
         "For each measure the reasons why it is not known, with the number of rated handoffs or tasks. They stay out of "
         "the rates. Lower is better: capture what the reason names. No rows: everything in this time range is known.",
         signals.unknown_of(measures),
-        [Column("handoffs or tasks", decimals=0)],
+        [named_measures(measures.all)],
         height=10,
     )

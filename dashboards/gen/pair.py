@@ -69,7 +69,7 @@ def kinds() -> Placed:
         "is better. No rows: no handoff in this time range.",
         'SELECT\n  mode AS "mode", outcome AS "outcome", detection AS "detected by", confidence AS "confidence",\n'
         f'  COUNT(*) AS "handoffs"\nFROM handoffs\n{HANDOFFS}\nGROUP BY 1, 2, 3, 4\nORDER BY 5 DESC, 1, 2, 3, 4\nLIMIT 100',
-        [Column("handoffs", decimals=0)],
+        [Column("mode", width=130)],
         width=8,
     )
 
@@ -95,7 +95,7 @@ WHERE c.last_activity >= $__timeFrom() AND c.counted AND NOT c.got
 GROUP BY 1, 2
 ORDER BY 3 DESC, 1, 2
 LIMIT 100""",
-        [Column("handoffs", decimals=0)],
+        [Column("handoffs", width=80)],
         width=8,
         no_value=look.UNKNOWN,
     )
@@ -123,7 +123,7 @@ WHERE t.last_activity >= $__timeFrom() AND t.repeat_kind IS NOT NULL
 GROUP BY 1, 2, 3
 ORDER BY 4 DESC, 1, 2, 3
 LIMIT 100""",
-        [Column("calls", decimals=0)],
+        [Column("tool", width=180), Column("calls", width=70)],
         width=8,
         no_value=look.UNKNOWN,
     )

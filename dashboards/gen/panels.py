@@ -18,9 +18,12 @@ from grafana_foundation_sdk.cog import builder as cogbuilder
 from grafana_foundation_sdk.cog.variants import Dataquery
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models.dashboard import (
+    DashboardSpecialValueMapOptions,
     DataTransformerConfig,
     DynamicConfigValue,
     FieldColorModeId,
+    SpecialValueMap,
+    SpecialValueMatch,
     Threshold,
     ThresholdsMode,
     ValueMap,
@@ -79,7 +82,9 @@ class Column:
     color: str | None = None
     no_value: str | None = None
     width: int | None = None
+    # What stands for a value, with its colour, and without one.
     words: dict[str, tuple[str, str]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     title: str | None = None
 
     def properties(self) -> list[DynamicConfigValue]:
@@ -91,7 +96,7 @@ class Column:
             ("noValue", self.no_value),
             ("color", {"mode": "fixed", "fixedColor": self.color} if self.color else None),
             ("custom.width", self.width),
-            ("mappings", [_mapping(self.words)] if self.words else None),
+            ("mappings", [_mapping(self.words)] if self.words else [_naming(self.names)] if self.names else None),
             ("custom.cellOptions", {"type": "color-text"} if self.words else None),
             # Tables of Grafana 11 read the first, newer ones the second.
             ("custom.hidden", self.hidden or None),
@@ -103,6 +108,21 @@ class Column:
 
 def _mapping(words: dict[str, tuple[str, str]]) -> ValueMap:
     return ValueMap({value: ValueMappingResult(text=text, color=color) for value, (text, color) in words.items()})
+
+
+def _naming(names: dict[str, str]) -> ValueMap:
+    return ValueMap({value: ValueMappingResult(text=text) for value, text in names.items()})
+
+
+def when() -> Column:
+    """A column of times, wide enough for one."""
+    return Column("time", unit="dateTimeAsIso", width=170)
+
+
+# A missing number would have the colour of the lowest step, which is that of a good one.
+_UNKNOWN_IS_GREY = SpecialValueMap(
+    DashboardSpecialValueMapOptions(SpecialValueMatch.NULL, ValueMappingResult(text=look.UNKNOWN, color=look.GREY))
+)
 
 
 def steps(base: str, *limits: tuple[float, str]) -> ThresholdsConfig:
@@ -144,6 +164,8 @@ def stat(
     )
     if decimals is not None:
         p = p.decimals(decimals)
+    if thresholds:
+        p = p.mappings([_UNKNOWN_IS_GREY])
     return Placed(_overrides(p, columns), width, height)
 
 
@@ -191,6 +213,8 @@ def series(
         p = p.max(most)
     if interval:
         p = p.interval(interval)
+    if source == SQL:
+        p = p.max_data_points(look.POINTS)
     if thresholds:
         p = p.thresholds(thresholds)
     return Placed(_overrides(p, columns or []), width, height)
@@ -204,18 +228,22 @@ def rows(
     *,
     width: int = 24,
     height: int = 9,
-    unit: str = "short",
+    unit: str = look.COUNT,
     no_value: str = look.UNKNOWN,
     transformations: list[DataTransformerConfig] | None = None,
 ) -> Placed:
-    """A table."""
+    """A table. `no_value` stands in empty cells."""
     p = _common(table.Panel(), title, about, SQL)
     p = (
         p.unit(unit)
-        .no_value(no_value)
+        .no_value(look.NO_ROWS)
+        .override_by_regexp("/.*/", [DynamicConfigValue("noValue", no_value)])
+        # Grafana's own least is 150: the last columns of most tables would lie outside.
+        .min_width(70)
         .with_target(sql_query(sql))
         .cell_height(common.TableCellHeight.SM)
-        .filterable(True)
+        # The sign of the filter takes the room of three letters, which narrow tables need and single rows do not filter.
+        .filterable(width > 12 and height > 5)
         .color_scheme(FieldColor().mode(FieldColorModeId.FIXED).fixed_color(look.BLUE))
     )
     if transformations:

@@ -56,7 +56,7 @@ ORDER BY "time", place, lane, state""",
             "receiver runs": ("receiver runs", look.BLUE),
             "ok": ("call", look.GREEN),
             "error": ("call failed", look.RED),
-            "lost": ("result lost", look.ORANGE),
+            "lost": ("result lost", look.GREY),
             "redundant": ("redundant call", look.ORANGE),
             "known_failure": ("retry of a known failure", look.PURPLE),
             "self": ("own repeat", look.YELLOW),
@@ -90,7 +90,14 @@ FROM tool_calls t
 JOIN h ON h.task_id = t.task_id
 ORDER BY t.start, t.id
 LIMIT 500""",
-        [Column("since transfer", unit="s", decimals=2), Column("duration", unit="ms")],
+        [
+            # Grafana's own unit of seconds would show some rows in ms, some in s.
+            Column("since transfer", unit="suffix: s", decimals=2, width=130),
+            Column("outcome", width=100),
+            Column("repeat", width=120),
+            Column("under this handoff", width=160),
+            Column("duration", unit="ms", width=110),
+        ],
         no_value=look.NOTHING,
     )
 
@@ -143,7 +150,10 @@ FROM handoff_constraints
 WHERE {ONE}
 ORDER BY soft, id, hash""",
         [
-            *(Column(c, words=YES_NO) for c in ("in payload", "in view", "got")),
+            Column("kind", width=100),
+            Column("in force before", width=130),
+            Column("stated here", width=110),
+            *(Column(c, words=YES_NO, width=100) for c in ("in payload", "in view", "got")),
             Column("went missing", no_value=look.NOTHING),
             Column("text", no_value=look.NOTHING),
         ],
@@ -170,7 +180,6 @@ LEFT JOIN tool_calls e ON e.id = t.repeats AND e.task_id = t.task_id
 WHERE t.{ONE} AND t.repeat_kind IS NOT NULL
 ORDER BY t.start, t.id""",
         [],
-        width=12,
         height=8,
         no_value=look.NOTHING,
     )
@@ -219,10 +228,11 @@ LIMIT 200""",
                     "warning": ("warning", look.ORANGE),
                     "info": ("info", look.GREY),
                 },
-                width=110,
-            )
+                width=90,
+            ),
+            Column("kind", width=200),
+            Column("of this handoff", width=140),
         ],
-        width=12,
         height=8,
     )
 

@@ -106,4 +106,3 @@ def _open(panels: list[Json]) -> list[Json]:
         if inside:
             moved += max(q["gridPos"]["y"] + q["gridPos"]["h"] for q in inside) - (at["y"] + at["h"])
     return out
-

@@ -5,9 +5,17 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, SchemaProvider};
+use datafusion::common::ScalarValue;
 use datafusion::common::cast::as_string_array;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_postgres::datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_postgres::datafusion_pg_catalog::pg_catalog::setup_pg_catalog;
@@ -39,9 +47,9 @@ SELECT 'baton' AS table_catalog, n.nspname AS table_schema, c.relname AS table_n
        CASE WHEN a.attnotnull THEN 'NO' ELSE 'YES' END AS is_nullable,
        format_type(a.atttypid, a.atttypmod) AS data_type, 'pg_catalog' AS udt_schema, t.typname AS udt_name,
        CAST(NULL AS INT) AS character_maximum_length,
-       CASE t.typname WHEN 'int2' THEN 16 WHEN 'int4' THEN 32 WHEN 'int8' THEN 64 WHEN 'float4' THEN 24 WHEN 'float8' THEN 53 END AS numeric_precision,
-       CASE WHEN t.typname IN ('int2', 'int4', 'int8') THEN 0 END AS numeric_scale,
-       CASE WHEN t.typname LIKE 'time%' THEN 6 END AS datetime_precision
+       CAST(CASE t.typname WHEN 'int2' THEN 16 WHEN 'int4' THEN 32 WHEN 'int8' THEN 64 WHEN 'float4' THEN 24 WHEN 'float8' THEN 53 END AS INT) AS numeric_precision,
+       CAST(CASE WHEN t.typname IN ('int2', 'int4', 'int8') THEN 0 END AS INT) AS numeric_scale,
+       CAST(CASE WHEN t.typname LIKE 'time%' THEN 6 END AS INT) AS datetime_precision
 FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -60,12 +68,21 @@ pub(super) async fn context(
         .with_default_catalog_and_schema(DATABASE, "public");
     settings.options_mut().execution.collect_statistics = false;
     settings.options_mut().execution.parquet.pushdown_filters = true;
-    let ctx = SessionContext::new_with_config_rt(settings, runtime);
+    let state = SessionStateBuilder::new()
+        .with_config(settings)
+        .with_runtime_env(runtime)
+        .with_default_features()
+        .with_physical_optimizer_rule(Arc::new(Interruptible))
+        .build();
+    let ctx = SessionContext::new_with_state(state);
     let catalog = Arc::new(MemoryCatalogProvider::new());
     catalog.register_schema("public", tables)?;
     ctx.register_catalog(DATABASE, catalog.clone());
     setup_pg_catalog(&ctx, DATABASE, EmptyContextProvider).map_err(|e| *e)?;
     ctx.register_udf(current_setting());
+    for name in ["pg_advisory_unlock_all", "pg_advisory_unlock_shared"] {
+        ctx.register_udf(nothing(name));
+    }
     rules::register_functions(&ctx);
     let views = Arc::new(MemorySchemaProvider::new());
     for (name, sql) in [("schemata", SCHEMATA), ("tables", TABLES), ("columns", COLUMNS)] {
@@ -75,8 +92,44 @@ pub(super) async fn context(
     Ok(ctx)
 }
 
+/// A function that pools of connections call to give back what was never taken.
+fn nothing(name: &str) -> ScalarUDF {
+    let none = |_: &[ColumnarValue]| Ok(ColumnarValue::Scalar(ScalarValue::Utf8(None)));
+    create_udf(name, Vec::new(), DataType::Utf8, Volatility::Stable, Arc::new(none))
+}
+
+/// Lets a statement be ended wherever it makes many rows of few. The engine sees to that at the leaves of a plan alone: a join that
+/// makes rows for hours out of what it has read would never look up.
+#[derive(Debug)]
+struct Interruptible;
+
+impl PhysicalOptimizerRule for Interruptible {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+        let wrapped = plan.transform_up(|p| {
+            let multiplies = p.children().len() > 1 || p.name() == "UnnestExec";
+            Ok(match multiplies {
+                true => Transformed::yes(Arc::new(CooperativeExec::new(p)) as Arc<dyn ExecutionPlan>),
+                false => Transformed::no(p),
+            })
+        })?;
+        Ok(wrapped.data)
+    }
+
+    fn name(&self) -> &str {
+        "interruptible"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
 /// `current_setting(name)`: what drivers and Grafana ask for.
-fn current_setting() -> datafusion::logical_expr::ScalarUDF {
+fn current_setting() -> ScalarUDF {
     let answer = |name: &str| match name {
         "server_version" => Some(SERVER_VERSION),
         "server_version_num" => Some(SERVER_VERSION_NUM),

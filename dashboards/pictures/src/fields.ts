@@ -1,6 +1,7 @@
 // From the answers to fields that know how to show themselves: units, mappings, colours and names are Grafana's own work.
 import {
   applyFieldOverrides,
+  cacheFieldDisplayNames,
   createDataFrame,
   dataLinksOverrideProcessor,
   displayNameOverrideProcessor,
@@ -183,7 +184,7 @@ export async function prepared({ panel, frames }: Drawn, theme: GrafanaTheme2): 
     ...given,
     defaults: { ...given.defaults, custom: { ...KINDS[panel.type], ...given.defaults.custom } },
   };
-  return applyFieldOverrides({
+  const shown = applyFieldOverrides({
     data: await transformed(frames.map(frameOf), panel.transformations ?? []),
     fieldConfig,
     fieldConfigRegistry: registry(fieldConfig),
@@ -191,4 +192,7 @@ export async function prepared({ panel, frames }: Drawn, theme: GrafanaTheme2): 
     theme,
     timeZone: 'utc',
   });
+  // Tables read names from here alone.
+  cacheFieldDisplayNames(shown);
+  return shown;
 }

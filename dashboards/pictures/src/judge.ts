@@ -47,9 +47,12 @@ function* chart(at: Element, frames: DataFrame[], theme: GrafanaTheme2, from: nu
     for (const f of frame.fields) {
       // A bar of 0 has no height.
       const bars = f.config.custom?.drawStyle === 'bars';
+      // A line under one that is drawn later, with the same values, is not seen.
+      const later = frame.fields.slice(frame.fields.indexOf(f) + 1).filter((g) => g.type === FieldType.number);
+      const covered = later.some((g) => f.values.every((v, i) => !known(v) || v === g.values[i]));
       const inside = (v: unknown, i: number) =>
         known(v) && !(bars && v === 0) && time && time.values[i] >= from && time.values[i] <= to;
-      if (f.type === FieldType.number && f.values.some(inside) && !hasColor(canvas, getFieldSeriesColor(f, theme).color)) {
+      if (f.type === FieldType.number && f.values.some(inside) && !covered && !hasColor(canvas, getFieldSeriesColor(f, theme).color)) {
         yield `nothing is drawn in the colour of ${f.config.displayName ?? f.name}`;
       }
     }
