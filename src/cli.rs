@@ -62,7 +62,7 @@ pub(crate) enum Command {
     #[command(after_help = EXITS)]
     Explain(Explain),
     /// Ask in SQL over the tables: tasks, agent_runs, inferences, tool_calls, handoffs, handoff_constraints, leaks,
-    /// run_constraints, evaluations, rule_checks, violations, findings, measure_sums, labels, spans.
+    /// run_constraints, evaluations, rule_checks, violations, findings, measure_sums, handoff_scores, labels, spans.
     #[command(after_help = EXITS)]
     Sql(Sql),
     /// Say what another history filter would have passed on recorded transfers.
@@ -386,6 +386,10 @@ pub(crate) struct Generate {
     /// Over how many days they are spread.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=366))]
     pub(crate) days: u64,
+    /// When the last day ends, in the forms of `eval --until`; without it the first one is 2026-01-01, and the same call makes
+    /// the same bytes.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) until: Option<String>,
     /// What gets worse on one day for one pair of agents: `DAY:FROM->TO:MEASURE`, the first day being 1; completeness,
     /// constraint_retention or leaks.
     #[arg(long, value_name = "CHANGE")]

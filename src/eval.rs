@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
                     // The page shows totals of a whole store, not of one service.
                     _ => None,
                 };
-                html::write(&o.session, was.as_deref(), &mut out).await?;
+                html::write(&o.session, was.as_deref(), answers, &mut out).await?;
             }
             Format::Terminal => {
                 let mut doc = summary::document(&o.session).await?;

@@ -173,3 +173,32 @@ fn a_report_is_as_readable_as_any_new_file_and_goes_through_links() {
     assert!(o.status.success(), "{}", stderr(&o));
     assert!(!fs::metadata("/dev/null").unwrap().is_file());
 }
+
+#[test]
+fn gates_and_broken_rules_have_their_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, gates) = (dir.path().join("baton.toml"), dir.path().join("gates.toml"));
+    let constraint = "[[constraints]]\nid = \"no-<b>lookups\"\ntext = \"No look-ups of the policy\"\n";
+    let rule =
+        "[[rules]]\nid = \"lookup\"\nconstraint = \"no-<b>lookups\"\nwhere = \"tool = 'get_policy'\"\n";
+    fs::write(&config, format!("{constraint}{rule}")).unwrap();
+    fs::write(&gates, "[[gate]]\nrule = \"completeness >= 0.99\"\n[[gate]]\nrule = \"partial <= 0.5\"\n")
+        .unwrap();
+    let [config, gates] = [&config, &gates].map(|p| p.to_str().unwrap());
+    let args = |form| ["--config", config, "eval", "sample-traces", "--gate", gates, "--format", form];
+    let o = run(&args("html"));
+    assert_eq!(o.status.code(), Some(1), "{}", stderr(&o));
+    let page = stdout(&o);
+    let report: Value = serde_json::from_str(&stdout(&run(&args("json")))).unwrap();
+    let total = report["violation_counts"]["by_rule"][0]["total"].as_i64().unwrap();
+    assert!(total > 0);
+    let part = between(&page, "<h2 id=\"rules\">", "</section>").unwrap();
+    assert!(part.contains("no-&lt;b&gt;lookups") && !part.contains("<b>"), "{part}");
+    assert!(part.contains(&format!("<td class=\"n\">{total}</td>")), "{total} is not in {part}");
+    let part = between(&page, "<h2 id=\"gates\">", "</section>").unwrap();
+    assert!(part.contains("completeness") && part.contains("failed") && part.contains("passed"), "{part}");
+    // First, since it is what whoever opens the page wants to know; and neither part where nobody asked.
+    assert!(page.find("<h2 id=\"gates\">") < page.find("<h2 id=\"measures\">"));
+    let plain = html(&["sample-traces/openai-agents"]);
+    assert!(!plain.contains("id=\"gates\"") && !plain.contains("id=\"rules\""));
+}

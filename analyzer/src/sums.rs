@@ -1,7 +1,7 @@
-//! Sums of every measure over few minutes, a service and a pair of agents: the table `measure_sums`, from which rates of many
-//! transfers are computed without asking each again.
+//! What is computed of the measures once and kept: sums over few minutes, a service and a pair of agents (`measure_sums`), from which
+//! rates of many transfers come without asking each again, and how bad each transfer is (`handoff_scores`).
 //!
-//! It is kept with the tables, a file for each unit of them, so that a refresh sums only what is new.
+//! They are kept with the tables, a file for each unit of them, so that a refresh computes only what is new.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::evaluate::Names;
 use crate::group::scan;
 use crate::measures::{ALL, Subject};
 use crate::session::Result;
-use crate::tables::{self, MeasureSumRow, MeasureSums};
+use crate::tables::{self, HandoffScoreRow, HandoffScores, MeasureSumRow, MeasureSums};
 
 /// The transfers themselves, counted as if they were a measure.
 pub const HANDOFFS: &str = "handoffs";
@@ -27,6 +27,18 @@ pub const HANDOFFS: &str = "handoffs";
 const STEP: i64 = 300_000_000_000;
 /// Windows of whole hours can be told apart in the sums.
 pub(crate) const HOUR: i64 = 3_600_000_000_000;
+
+/// What makes a transfer bad, and how much: a measure, whether its shortfall or its count is meant, and the weight.
+const WORST: [(&str, bool, i64); 6] = [
+    ("constraint_retention", true, 5),
+    ("leaks", false, 5),
+    ("lost_tool_results", false, 3),
+    ("redundant_tool_calls", false, 2),
+    ("known_failure_retries", false, 2),
+    ("retriage", false, 1),
+];
+/// That of a transfer that failed.
+const FAILED: i64 = 4;
 
 /// What a sum is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,6 +64,8 @@ struct Sum {
 struct Subjects {
     ids: Vec<StringViewArray>,
     cells: Vec<usize>,
+    /// Of transfers: how bad each is before its measures are asked, and its last activity.
+    scores: Vec<(i64, Option<i64>)>,
 }
 
 /// Finds the place of a subject by its id.
@@ -139,9 +153,10 @@ impl Sources {
             });
             match &outcome {
                 Some(outcome) => {
-                    let accepted = outcome.is_valid(i) && outcome.as_string_view().value(i) == "accepted";
-                    self.transfers.known(place, i64::from(accepted), 1);
+                    let is = |o: &str| outcome.is_valid(i) && outcome.as_string_view().value(i) == o;
+                    self.transfers.known(place, i64::from(is("accepted")), 1);
                     self.handoffs.cells.push(place);
+                    self.handoffs.scores.push((if is("failed") { FAILED } else { 0 }, floor(&last, i, 1)));
                 }
                 None => self.tasks.cells.push(place),
             }
@@ -174,21 +189,27 @@ impl Sums {
     }
 }
 
-/// The sums over the tables of a context, which hold what the sources hold: for each unit a batch for each measure that has
-/// some.
+/// What is computed of one unit.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Computed {
+    /// Rows of `measure_sums`, a batch for each measure that has some.
+    pub(crate) sums: Vec<RecordBatch>,
+    /// Rows of `handoff_scores`.
+    pub(crate) scores: Vec<RecordBatch>,
+}
+
+/// Computes over the tables of a context, which hold what the sources hold, for each unit.
 ///
 /// # Errors
 /// The engine's.
-pub(crate) async fn compute(
-    ctx: &SessionContext,
-    sources: &Sources,
-    units: usize,
-) -> Result<Vec<Vec<RecordBatch>>> {
+pub(crate) async fn compute(ctx: &SessionContext, sources: &Sources, units: usize) -> Result<Vec<Computed>> {
     let joined = [joined(&sources.handoffs)?, joined(&sources.tasks)?];
     let mut finders = joined.each_ref().map(|ids| Finder { ids, next: 0, places: None });
     let mut reasons = Names::default();
-    let mut out = vec![Vec::new(); units];
+    let mut out = vec![Computed::default(); units];
+    let mut scores = sources.handoffs.scores.clone();
     for m in ALL {
+        let weight = WORST.iter().find(|(name, ..)| *name == m.name);
         let (subjects, finder) = match m.subject {
             Subject::Handoff => (&sources.handoffs, 0),
             Subject::Task => (&sources.tasks, 1),
@@ -211,6 +232,11 @@ pub(crate) async fn compute(
             };
             for i in 0..batch.num_rows() {
                 let Some(place) = finder.place(ids.value(i)) else { continue };
+                if let Some((_, shortfall, weight)) = weight.filter(|_| unknown.is_null(i)) {
+                    let (n, d) = (int(&numerator, i), int(&denominator, i));
+                    let bad = if *shortfall { d - n } else { n };
+                    scores[place].0 += weight * bad.max(0);
+                }
                 if !rated.is_valid(i) || !rated.value(i) {
                     continue;
                 }
@@ -225,6 +251,15 @@ pub(crate) async fn compute(
         write(m.name, &sums, sources, &reasons, &mut out);
     }
     write(HANDOFFS, &sources.transfers, sources, &reasons, &mut out);
+    let mut tables: Vec<HandoffScores> = (0..units).map(|_| HandoffScores::new()).collect();
+    for (place, (score, last_activity)) in scores.into_iter().enumerate().filter(|(_, (score, _))| *score > 0)
+    {
+        let unit = sources.cells[sources.handoffs.cells[place]].unit;
+        tables[unit].push(HandoffScoreRow { handoff_id: joined[0].value(place), score, last_activity });
+    }
+    for (computed, mut table) in out.iter_mut().zip(tables) {
+        computed.scores.push(RecordBatch::from(table.finish()));
+    }
     Ok(out)
 }
 
@@ -237,7 +272,7 @@ fn joined(subjects: &Subjects) -> Result<StringViewArray> {
 }
 
 /// Adds the rows of one measure to the batches of each unit, sorted by what they are of.
-fn write(measure: &str, sums: &Sums, sources: &Sources, reasons: &Names, out: &mut [Vec<RecordBatch>]) {
+fn write(measure: &str, sums: &Sums, sources: &Sources, reasons: &Names, out: &mut [Computed]) {
     let known = sums.known.iter().enumerate().filter_map(|(cell, sum)| Some((cell, None, (*sum)?)));
     let unknown = sums.unknown.iter().map(|((cell, reason), n)| {
         (*cell, Some(reasons.name(*reason)), Sum { subjects: *n, ..Sum::default() })
@@ -268,7 +303,7 @@ fn write(measure: &str, sums: &Sums, sources: &Sources, reasons: &Names, out: &m
             });
         }
         let unit = rows.first().map_or(0, |(key, _)| key.0);
-        out[unit].push(RecordBatch::from(table.finish()));
+        out[unit].sums.push(RecordBatch::from(table.finish()));
     }
 }
 
@@ -284,7 +319,7 @@ pub(crate) async fn register(ctx: &SessionContext) -> Result<()> {
             sources.add(0, &batch?)?;
         }
     }
-    let batches = compute(ctx, &sources, 1).await?;
+    let batches = compute(ctx, &sources, 1).await?.into_iter().map(|c| c.sums).collect();
     let table = MemTable::try_new(tables::schema_of(&MeasureSums::fields()), batches)?;
     ctx.register_table(MeasureSums::NAME, Arc::new(table))?;
     Ok(())

@@ -418,6 +418,15 @@ table! {
     }
 }
 
+table! {
+    /// One row per transfer in which something went wrong, by what its measures say; broken rules come on top of it.
+    handoff_scores HandoffScores HandoffScoreRow {
+        handoff_id: Text = "transfer",
+        score: Int = "how bad it is: 5 for each constraint or leak, 4 where it failed, 3 for each lost result, 2 for each repeat or retry, 1 where the receiver began again",
+        last_activity: Time = "last start or end of a span of its task: evaluation windows are of this",
+    }
+}
+
 /// All tables under construction.
 pub struct Tables {
     /// Tasks.
@@ -476,7 +485,9 @@ pub const HASHES: [&str; 9] = [
 
 /// Names and fields of all that is kept: the assembled tables and what is summed from them.
 pub fn kept() -> impl Iterator<Item = (&'static str, Fields)> {
-    all().into_iter().chain([(MeasureSums::NAME, MeasureSums::fields())])
+    let made_of_them =
+        [(MeasureSums::NAME, MeasureSums::fields()), (HandoffScores::NAME, HandoffScores::fields())];
+    all().into_iter().chain(made_of_them)
 }
 
 /// Names and fields of all assembled tables, in the order of [`Tables::finish`].
@@ -561,7 +572,7 @@ pub fn schema_of(fields: &Fields) -> SchemaRef {
 /// The tables as Markdown, for the README.
 pub fn markdown() -> String {
     let mut out = String::new();
-    let docs: [(&str, Vec<ColumnDoc>); 11] = [
+    let docs: [(&str, Vec<ColumnDoc>); 12] = [
         (Tasks::NAME, Tasks::docs()),
         (AgentRuns::NAME, AgentRuns::docs()),
         (Inferences::NAME, Inferences::docs()),
@@ -573,6 +584,7 @@ pub fn markdown() -> String {
         (Evaluations::NAME, Evaluations::docs()),
         (Findings::NAME, Findings::docs()),
         (MeasureSums::NAME, MeasureSums::docs()),
+        (HandoffScores::NAME, HandoffScores::docs()),
     ];
     for (name, columns) in docs {
         out.push_str(&format!("### `{name}`\n\n| column | type | meaning |\n|---|---|---|\n"));

@@ -24,7 +24,7 @@ use crate::kept;
 use crate::plan::rows_of;
 use crate::session::{Result, io};
 use crate::sums::{self, Sources};
-use crate::tables::{self, MeasureSums};
+use crate::tables::{self, HandoffScores, MeasureSums};
 
 /// Rows in one group of a table's file: what is held while it is written.
 const TABLE_ROWS: usize = 128 * 1024;
@@ -127,7 +127,7 @@ pub(crate) async fn write(
     Ok(out)
 }
 
-/// Writes the sums of units beside their tables. The units are summed together, since planning the questions takes longer than
+/// Writes what is computed of units beside their tables. They are computed together, since planning the questions takes longer than
 /// asking them of few rows.
 ///
 /// # Errors
@@ -147,15 +147,21 @@ pub(crate) async fn sum(runtime: Arc<RuntimeEnv>, dir: PathBuf, units: Vec<Strin
     for (place, unit) in units.iter().enumerate() {
         sources.add_unit(place, &path(&dir, "handoffs", unit), &path(&dir, "tasks", unit))?;
     }
-    let sums = sums::compute(&ctx, &sources, units.len()).await?;
-    for (unit, measures) in units.iter().zip(sums) {
-        let mut writer = open(&dir, MeasureSums::NAME, &MeasureSums::fields(), unit)?;
-        for measure in measures {
-            writer.write(&measure)?;
-            // A group of rows for each measure: a question about one reads no other.
-            writer.flush()?;
+    let computed = sums::compute(&ctx, &sources, units.len()).await?;
+    for (unit, computed) in units.iter().zip(computed) {
+        let parts = [
+            (MeasureSums::NAME, MeasureSums::fields(), computed.sums),
+            (HandoffScores::NAME, HandoffScores::fields(), computed.scores),
+        ];
+        for (table, fields, batches) in parts {
+            let mut writer = open(&dir, table, &fields, unit)?;
+            for batch in batches {
+                writer.write(&batch)?;
+                // A group of rows for each measure: a question about one reads no other.
+                writer.flush()?;
+            }
+            writer.close()?;
         }
-        writer.close()?;
     }
     Ok(())
 }

@@ -93,7 +93,7 @@ def named_measures(measures: list[Measure]) -> Column:
 
 
 HANDOFF_COLUMNS = [
-    Column("handoff", link=links.to_one(), width=160),
+    Column("handoff", link=links.to_one(), width=155),
     when(),
     Column("task_from", hidden=True),
     Column("task_to", hidden=True),

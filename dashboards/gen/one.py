@@ -129,9 +129,21 @@ FROM handoffs
 WHERE {ONE}""",
         [
             *(
-                Column(c, no_value=look.NOTHING)
-                for c in ("aliases used", "references", "references used", "payload", "why unknown")
+                Column(c, width=115 if c == "payload tokens" else 108)
+                for c in (
+                    "payload tokens",
+                    "items before",
+                    "items after",
+                    "filtered items",
+                    "duplicates",
+                    "tokens before",
+                    "tokens after",
+                    "lost results",
+                )
             ),
+            *(Column(c, no_value=look.NOTHING, width=120) for c in ("aliases used", "references", "references used")),
+            Column("payload", no_value=look.NOTHING, long=True),
+            Column("why unknown", no_value=look.NOTHING, width=130),
         ],
         height=5,
     )
@@ -145,7 +157,14 @@ def of_one(measures: Measures) -> Placed:
         "Every measure of this one handoff: its value, what it is of, which way is better, and why it is unknown where "
         "it is. 'unknown' is not 0. No rows: this id is not in the store.",
         signals.of_one(of),
-        [named_measures(of), Column("value", unit="short"), Column("why unknown", no_value=look.NOTHING)],
+        [
+            named_measures(of),
+            Column("value", unit="short", width=120),
+            Column("unit", width=120),
+            Column("better", width=120),
+            Column("of", width=120),
+            Column("why unknown", no_value=look.NOTHING),
+        ],
         height=14,
     )
 
@@ -176,7 +195,7 @@ def siblings() -> Placed:
         "The handoffs of the same task in order; click an id to open it. No way is better. No rows: this id is not in the "
         "store.",
         _listed(f"WHERE {ONE_TASK}", "ASC"),
-        [*HANDOFF_COLUMNS, Column("mode", width=140)],
+        [*HANDOFF_COLUMNS, Column("mode", width=130), Column("outcome", width=85)],
         width=12,
     )
 
@@ -188,6 +207,6 @@ def recent() -> Placed:
         "The newest handoffs of the time range and the filters above; click an id to open it. No way is better. "
         "No rows: no handoff in this time range.",
         _listed(OF_TASKS.replace("\n", "\n  "), "DESC"),
-        [*HANDOFF_COLUMNS, Column("mode", width=140)],
+        [*HANDOFF_COLUMNS, Column("mode", width=130), Column("outcome", width=85)],
         width=12,
     )

@@ -116,6 +116,9 @@ def matrix() -> Placed:
         [],
         height=10,
         no_value="-",
+        # Names of agents are the titles of its columns.
+        least=150,
+        filterable=False,
         transformations=[
             DataTransformerConfig(
                 "groupingToMatrix",

@@ -69,7 +69,7 @@ def kinds() -> Placed:
         "is better. No rows: no handoff in this time range.",
         'SELECT\n  mode AS "mode", outcome AS "outcome", detection AS "detected by", confidence AS "confidence",\n'
         f'  COUNT(*) AS "handoffs"\nFROM handoffs\n{HANDOFFS}\nGROUP BY 1, 2, 3, 4\nORDER BY 5 DESC, 1, 2, 3, 4\nLIMIT 100',
-        [Column("mode", width=130)],
+        [Column("mode", width=125), Column("outcome", width=85), Column("handoffs", width=80)],
         width=8,
     )
 

@@ -82,6 +82,8 @@ class Column:
     color: str | None = None
     no_value: str | None = None
     width: int | None = None
+    # Long texts get a button that shows them whole.
+    long: bool = False
     # What stands for a value, with its colour, and without one.
     words: dict[str, tuple[str, str]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
@@ -96,6 +98,7 @@ class Column:
             ("noValue", self.no_value),
             ("color", {"mode": "fixed", "fixedColor": self.color} if self.color else None),
             ("custom.width", self.width),
+            ("custom.inspect", self.long or None),
             ("mappings", [_mapping(self.words)] if self.words else [_naming(self.names)] if self.names else None),
             ("custom.cellOptions", {"type": "color-text"} if self.words else None),
             # Tables of Grafana 11 read the first, newer ones the second.
@@ -116,7 +119,7 @@ def _naming(names: dict[str, str]) -> ValueMap:
 
 def when() -> Column:
     """A column of times, wide enough for one."""
-    return Column("time", unit="dateTimeAsIso", width=170)
+    return Column("time", unit="dateTimeAsIso", width=160)
 
 
 # A missing number would have the colour of the lowest step, which is that of a good one.
@@ -231,6 +234,8 @@ def rows(
     unit: str = look.COUNT,
     no_value: str = look.UNKNOWN,
     transformations: list[DataTransformerConfig] | None = None,
+    least: int = 70,
+    filterable: bool = True,
 ) -> Placed:
     """A table. `no_value` stands in empty cells."""
     p = _common(table.Panel(), title, about, SQL)
@@ -239,11 +244,11 @@ def rows(
         .no_value(look.NO_ROWS)
         .override_by_regexp("/.*/", [DynamicConfigValue("noValue", no_value)])
         # Grafana's own least is 150: the last columns of most tables would lie outside.
-        .min_width(70)
+        .min_width(least)
         .with_target(sql_query(sql))
         .cell_height(common.TableCellHeight.SM)
         # The sign of the filter takes the room of three letters, which narrow tables need and single rows do not filter.
-        .filterable(width > 12 and height > 5)
+        .filterable(width > 16 and height > 5 and filterable)
         .color_scheme(FieldColor().mode(FieldColorModeId.FIXED).fixed_color(look.BLUE))
     )
     if transformations:

@@ -110,7 +110,7 @@ def over_time() -> Placed:
         "A gap: nothing reached the store.",
         [
             sql_query(
-                f'SELECT\n  $__timeGroupAlias(start, $__interval),\n  COUNT(*) AS "spans"\nFROM spans\n{SPANS}\n'
+                f'SELECT\n  $__timeGroupAlias(start, $__interval, NULL),\n  COUNT(*) AS "spans"\nFROM spans\n{SPANS}\n'
                 "GROUP BY 1\nORDER BY 1",
                 "time_series",
             )
@@ -139,7 +139,7 @@ FROM spans
 GROUP BY 1, 2
 ORDER BY 3 DESC, 1, 2
 LIMIT 100""",
-        [],
+        [Column("spans", width=90), Column("errors", width=70), Column("attributes dropped", width=140)],
         width=8,
         height=8,
     )

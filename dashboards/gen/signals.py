@@ -7,6 +7,9 @@ from .sql import during, filters, named, ratio, where
 
 SUMS = "measure_sums"
 
+# Grafana puts NULL where a step has no row, so that no line is drawn over a time of which nothing is known.
+STEP = '$__timeGroupAlias("time", $__interval, NULL)'
+
 WAY = {"up": "higher is better", "down": "lower is better", "neutral": "no way is better"}
 
 
@@ -45,7 +48,7 @@ def trend(measure: Measure) -> str:
     return "\n".join(
         [
             "SELECT",
-            '  $__timeGroupAlias("time", $__interval),',
+            f"  {STEP},",
             f'  {ratio(measure.scale)} AS "{measure.name}"',
             f"FROM {SUMS}",
             where(*conditions(measure)),
@@ -63,7 +66,7 @@ def trends(measures: list[Measure]) -> str:
     return "\n".join(
         [
             "SELECT",
-            '  $__timeGroupAlias("time", $__interval),',
+            f"  {STEP},",
             ",\n".join(columns),
             f"FROM {SUMS}",
             where(f"measure IN ({names})", during(), *filters(agents=agents)),
@@ -105,7 +108,7 @@ def volume_trend() -> str:
     return "\n".join(
         [
             "SELECT",
-            '  $__timeGroupAlias("time", $__interval),',
+            f"  {STEP},",
             '  SUM(numerator) AS "accepted",',
             '  SUM(subjects) - SUM(numerator) AS "not accepted"',
             f"FROM {SUMS}",

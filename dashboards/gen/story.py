@@ -97,6 +97,7 @@ LIMIT 500""",
             Column("repeat", width=120),
             Column("under this handoff", width=160),
             Column("duration", unit="ms", width=110),
+            Column("arguments", long=True),
         ],
         no_value=look.NOTHING,
     )
@@ -150,12 +151,13 @@ FROM handoff_constraints
 WHERE {ONE}
 ORDER BY soft, id, hash""",
         [
-            Column("kind", width=100),
-            Column("in force before", width=130),
-            Column("stated here", width=110),
-            *(Column(c, words=YES_NO, width=100) for c in ("in payload", "in view", "got")),
-            Column("went missing", no_value=look.NOTHING),
-            Column("text", no_value=look.NOTHING),
+            Column("constraint", width=190),
+            Column("kind", width=90),
+            Column("in force before", width=120),
+            Column("stated here", width=95),
+            *(Column(c, words=YES_NO, width=85) for c in ("in payload", "in view", "got")),
+            Column("went missing", no_value=look.NOTHING, width=165),
+            Column("text", no_value=look.NOTHING, long=True),
         ],
         width=16,
     )
@@ -179,7 +181,13 @@ FROM tool_calls t
 LEFT JOIN tool_calls e ON e.id = t.repeats AND e.task_id = t.task_id
 WHERE t.{ONE} AND t.repeat_kind IS NOT NULL
 ORDER BY t.start, t.id""",
-        [],
+        [
+            Column("kind", width=130),
+            Column("lost by", width=110),
+            Column("first called by", width=150),
+            Column("first outcome", width=130),
+            Column("arguments", long=True),
+        ],
         height=8,
         no_value=look.NOTHING,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,8 @@ from . import frames
 
 # Grafana's grid at the width of the pictures: points of a series are as many as its panel is wide.
 COLUMNS = 24
+# A macro that asks for NULL in steps without rows.
+FILLS = re.compile(r"\$__timeGroup(?:Alias)?\([^)]*,\s*NULL\s*\)")
 NOT_ASKED = "Not asked: these numbers come from Prometheus, not from Baton's SQL"
 
 
@@ -49,7 +52,11 @@ class Asker:
             answer = self._rows(f"{board.uid} / {panel['title']}", target["rawSql"], chosen, step)
             if answer is not None:
                 make = frames.series if target["format"] == "time_series" else frames.table
-                out += make(answer, target["refId"])
+                made = make(answer, target["refId"])
+                if FILLS.search(target["rawSql"]) and answer.rows:
+                    since, until = (t.timestamp() * 1000 for t in (self.range.since, self.range.until))
+                    made = frames.filled(made, since, until, step)
+                out += made
         drawn: Json = {"panel": panel, "frames": out}
         if any("rawSql" not in t for t in targets):
             drawn["skipped"] = NOT_ASKED

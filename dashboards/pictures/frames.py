@@ -35,7 +35,7 @@ def _value(kind: str, value: Any) -> Any:
         return milliseconds(value)
     if kind == "number":
         number = float(value)
-        # JSON has no such numbers. The text reaches the page, which finds it there.
+        # JSON has no such numbers. The page makes them of these texts, and complains.
         return number if math.isfinite(number) else str(number)
     return value if kind == "flag" else str(value)
 
@@ -47,6 +47,20 @@ def _fields(r: Result) -> list[Json]:
         kind = "time" if name == "time" and kind == "number" else kind
         values = [_value(kind, v) for v in r.column(name)]
         out.append({"name": name, "type": TYPES.get(kind, "string"), "values": values})
+    return out
+
+
+def filled(made: list[Json], since: float, until: float, step: float) -> list[Json]:
+    """Steps without a row as NULL, as a third argument of Grafana's macro has it. Times are milliseconds."""
+    out = []
+    for frame in made:
+        time, *others = frame["fields"]
+        place = {t: i for i, t in enumerate(time["values"])}
+        moments = sorted({*place, *(i * step for i in range(math.floor(since / step), math.floor(until / step) + 1))})
+        fields = [{**time, "values": moments}]
+        for f in others:
+            fields.append({**f, "values": [f["values"][place[t]] if t in place else None for t in moments]})
+        out.append({**frame, "fields": fields})
     return out
 
 

@@ -19,6 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use baton_analyzer::window::Window;
 use baton_collector::import::{Summary, rows_of_traces};
 use baton_collector::reading::Reader;
 use baton_collector::store::Store;
@@ -28,7 +29,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
 use crate::cli::Generate;
-use crate::{Exit, Usage};
+use crate::{Exit, Usage, source};
 pub(crate) use profile::Profile;
 pub(crate) use regression::Regression;
 use script::Script;
@@ -167,6 +168,16 @@ fn write_truth(path: &Path, truth: &Truth) -> Result<()> {
     std::fs::write(path, format!("{text}\n")).with_context(|| path.display().to_string())
 }
 
+/// When the first day begins.
+fn first_day(args: &Generate) -> Result<u64> {
+    let Some(until) = &args.until else { return Ok(script::DAY) };
+    let end = Window::parse(None, Some(until), source::now()).map_err(|e| Usage(e.to_string()))?.until;
+    let first =
+        end.and_then(|t| u64::try_from(t).ok()).and_then(|t| t.checked_sub(args.days * script::DAY_NS));
+    Ok(first
+        .ok_or_else(|| Usage(format!("--until {until}: {} days before it there is no time", args.days)))?)
+}
+
 /// Makes tasks until there are about as many spans as asked for, and gives them in batches.
 fn generate(
     args: &Generate,
@@ -181,9 +192,10 @@ fn generate(
     // About how many tasks there will be, so that they fill the days.
     let tasks = (spans / script::SPANS_PER_TASK).max(1);
     let mut n = 0u64;
+    let first = first_day(args)?;
     while made < spans {
         let since = (n % tasks) * (args.days * script::DAY_NS / tasks) + rng.u64(0..1_000_000);
-        let start = script::DAY + since;
+        let start = first + since;
         let worse = args.regression.filter(|r| r.day == since / script::DAY_NS + 1);
         n += 1;
         // Two seeds make different conversations, so that both may be put into one store.

@@ -3,6 +3,7 @@
 mod access;
 mod bounds;
 mod clients;
+mod dashboards;
 mod fresh;
 mod guard;
 mod reading;

@@ -43,7 +43,7 @@ async fn draw(session: &Session, c: Choice) -> Result<Vec<String>> {
         true => format!(
             "SELECT h.handoff_id, h.from_agent, h.to_agent, COALESCE(w.score, 0) AS score \
              FROM handoffs h LEFT JOIN ({}) w ON w.id = h.handoff_id WHERE h.outcome = 'accepted'",
-            summary::badness()
+            summary::BADNESS
         ),
     };
     let mut groups: HashMap<Option<(String, String)>, BinaryHeap<Order>> = HashMap::new();

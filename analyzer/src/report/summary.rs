@@ -2,7 +2,7 @@
 //! what stands out.
 
 use crate::evaluate::{Row, Rows, Total, totals};
-use crate::measures::{ALL, Direction, Measure};
+use crate::measures::{Direction, Measure};
 use crate::session::{Result, Session};
 use crate::sums::HANDOFFS;
 
@@ -11,16 +11,6 @@ use super::{rfc3339, text, violations};
 
 /// Rows of each list that is cut.
 pub(super) const SHOWN: usize = 10;
-
-/// What makes a transfer bad, and how much: a measure, whether its shortfall or its count is meant, and the weight.
-const WORST: &[(&str, bool, i64)] = &[
-    ("constraint_retention", true, 5),
-    ("leaks", false, 5),
-    ("lost_tool_results", false, 3),
-    ("redundant_tool_calls", false, 2),
-    ("known_failure_retries", false, 2),
-    ("retriage", false, 1),
-];
 
 /// Builds the report.
 ///
@@ -316,32 +306,18 @@ fn listed(title: &str, head: Vec<&'static str>, mut rows: Vec<Vec<String>>) -> O
     (!rows.is_empty()).then(|| Section { title, lines: Vec::new(), table: Some(Table { head, rows }) })
 }
 
-/// A query for how bad each transfer is: `id` and `score`. Those in which nothing went wrong are not in it.
-pub(super) fn badness() -> String {
-    let mut parts: Vec<String> = WORST
-        .iter()
-        .filter_map(|(name, shortfall, weight)| {
-            ALL.iter().find(|m| m.name == *name).map(|m| (m, *shortfall, *weight))
-        })
-        .map(|(m, shortfall, weight)| {
-            let what = if shortfall { "denominator - numerator" } else { "numerator" };
-            format!(
-                "SELECT id, {weight} * ({what}) AS score FROM (\n{}) m WHERE unknown IS NULL AND {what} > 0",
-                m.sql
-            )
-        })
-        .collect();
-    parts.push("SELECT handoff_id AS id, 4 AS score FROM handoffs WHERE outcome = 'failed'".to_owned());
-    parts.push("SELECT handoff_id AS id, 5 AS score FROM violations WHERE handoff_id IS NOT NULL".to_owned());
-    format!("SELECT id, SUM(score) AS score FROM (\n{}) s GROUP BY id", parts.join("\nUNION ALL\n"))
-}
+/// How bad each transfer is: `id` and `score`. Those in which nothing went wrong are not in it.
+pub(super) const BADNESS: &str = "SELECT id, SUM(score) AS score FROM (
+SELECT handoff_id AS id, score FROM handoff_scores
+UNION ALL
+SELECT handoff_id AS id, 5 AS score FROM violations WHERE handoff_id IS NOT NULL
+) s GROUP BY id";
 
 /// The transfers with the most that went wrong, the worst first: columns of `handoffs`.
 pub(super) async fn worst_rows(session: &Session, limit: usize) -> Result<Rows> {
     let sql = format!(
-        "SELECT w.score, h.* FROM ({} ORDER BY score DESC, id LIMIT {limit}) w \
-         JOIN handoffs h ON h.handoff_id = w.id ORDER BY w.score DESC, h.handoff_id",
-        badness()
+        "SELECT w.score, h.* FROM ({BADNESS} ORDER BY score DESC, id LIMIT {limit}) w \
+         JOIN handoffs h ON h.handoff_id = w.id ORDER BY w.score DESC, h.handoff_id"
     );
     Rows::new(&session.query(&sql).await?)
 }

@@ -122,6 +122,9 @@ export function interpolate(text: string | undefined, scoped?: ScopedVars): stri
   });
 }
 
+// JSON has no such numbers, so they come as texts.
+const NO_NUMBERS: Record<string, number> = { nan: NaN, inf: Infinity, '-inf': -Infinity };
+
 function frameOf(given: GivenFrame): DataFrame {
   return createDataFrame({
     refId: given.refId,
@@ -130,7 +133,7 @@ function frameOf(given: GivenFrame): DataFrame {
       name: f.name,
       type: f.type as FieldType,
       labels: f.labels,
-      values: f.values,
+      values: f.type === 'number' ? f.values.map((v) => (typeof v === 'string' ? NO_NUMBERS[v] : v)) : f.values,
       config: {},
     })),
   });

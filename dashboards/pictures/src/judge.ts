@@ -97,6 +97,10 @@ export function* wrong(at: Element, panel: Panel, frames: DataFrame[], board: Bo
       yield `shows ${bad}`;
     }
   }
+  const numbers = frames.flatMap((f) => f.fields.filter((x) => x.type === FieldType.number).flatMap((x) => x.values));
+  if (numbers.some((v) => typeof v === 'number' && !Number.isFinite(v))) {
+    yield 'holds a value that is no number';
+  }
   const words = new Set(texts.flatMap((t) => t.split(/\n|\t/)).map((t) => t.trim()));
   for (const raw of board.rawNames) {
     if (words.has(raw)) {

@@ -47,7 +47,7 @@ export function Timeline({ panel, frames, theme, from, to, width, height }: Give
   const at = (t: number) => left + (wide * (Math.min(Math.max(t, from), to) - from)) / (to - from);
   const step = STEPS.find((s) => (to - from) / s <= wide / 110) ?? 6048e5;
   const ticks: number[] = [];
-  for (let t = Math.ceil(from / step) * step; t <= to; t += step) {
+  for (let t = Math.ceil(from / step) * step; at(t) < width - 36; t += step) {
     ticks.push(t);
   }
   const format = step < 1000 ? 'HH:mm:ss.SSS' : step < 864e5 ? 'HH:mm:ss' : 'MM/DD';

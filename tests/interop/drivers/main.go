@@ -1,9 +1,12 @@
 // Asks a running endpoint through Go's drivers: pgx (which Grafana uses) over both protocols, and lib/pq.
+// With a file of statements, a JSON string a line, it sends these through pgx alone.
 package main
 
 import (
+	"bufio"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"os"
 	"time"
@@ -26,12 +29,44 @@ func expect(what string, holds bool) {
 	}
 }
 
+// Sends each statement over both protocols.
+func replay(ctx context.Context, conn *pgx.Conn, path string) {
+	file, err := os.Open(path)
+	check("statements", err)
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	n := 0
+	for ; lines.Scan(); n++ {
+		var statement string
+		check("statements", json.Unmarshal(lines.Bytes(), &statement))
+		simple, err := conn.PgConn().Exec(ctx, statement).ReadAll()
+		check(statement, err)
+		rows, err := conn.Query(ctx, statement, pgx.QueryExecModeExec)
+		check(statement, err)
+		found := 0
+		for rows.Next() {
+			_, err := rows.Values()
+			check(statement, err)
+			found++
+		}
+		check(statement, rows.Err())
+		expect("as many rows over both protocols: "+statement, len(simple) == 1 && len(simple[0].Rows) == found)
+	}
+	check("statements", lines.Err())
+	expect("some statements", n > 0)
+	fmt.Printf("pgx: %d statements passed\n", n)
+}
+
 func main() {
 	dsn, ctx := os.Args[1], context.Background()
 
 	conn, err := pgx.Connect(ctx, dsn)
 	check("pgx connects", err)
 	check("pgx pings", conn.Ping(ctx))
+	if len(os.Args) > 2 {
+		replay(ctx, conn, os.Args[2])
+		return
+	}
 	var tasks, found int64
 	var first time.Time
 	check("pgx asks", conn.QueryRow(ctx, `SELECT COUNT(*), MIN(start) FROM tasks`).Scan(&tasks, &first))

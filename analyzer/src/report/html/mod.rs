@@ -13,9 +13,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
+use super::document::Section;
 use super::summary::{self, Overview};
-use super::{rfc3339, text};
+use super::{rfc3339, text, violations};
 use crate::evaluate::{Total, totals};
+use crate::gates::Answer;
 use crate::session::{Error, Result, Session};
 use markup::Html;
 
@@ -28,19 +30,28 @@ struct Part {
     body: Html,
 }
 
-/// Writes the page. With the totals of a baseline, each measure is shown beside what it was.
+/// Writes the page. With the totals of a baseline, each measure is shown beside what it was; gates come before all else.
 ///
 /// # Errors
 /// The engine's, and where `out` cannot be written to.
-pub async fn write(session: &Session, baseline: Option<&[Total]>, out: &mut impl Write) -> Result<()> {
+pub async fn write(
+    session: &Session,
+    baseline: Option<&[Total]>,
+    gates: Option<&[Answer]>,
+    out: &mut impl Write,
+) -> Result<()> {
     let totals = totals(session).await?;
     let overview = Overview::new(session).await?;
     let worst = worst::rows(session).await?;
-    let mut parts = vec![measures::headline(&totals, baseline)];
+    let mut parts: Vec<Part> =
+        gates.map(|g| listed("gates", "Gates", &[super::gates::section(g)])).into_iter().collect();
+    parts.push(measures::headline(&totals, baseline));
     parts.extend(flow::between(session).await?);
     parts.extend(flow::survival(session).await?);
     parts.extend(flow::context(session).await?);
     parts.extend(flow::tools(session, &totals).await?);
+    let broken = violations::sections(session).await?;
+    parts.extend((!broken.is_empty()).then(|| listed("rules", "Broken rules", &broken)));
     let tasks = timeline::tasks(session, &worst).await?;
     parts.extend(worst::part(session, &worst, &tasks).await?);
     parts.extend(timeline::part(session, &tasks, overview.tasks).await?);
@@ -129,6 +140,23 @@ async fn findings(session: &Session) -> Result<Option<Part>> {
     body.raw("<p class=\"lead\">What stands out, by kind, with one example of each.</p>")
         .table("Findings", &table);
     Ok(Some(Part { id: "findings", title: "Findings", body }))
+}
+
+/// Sections of the other forms as one part.
+fn listed(id: &'static str, title: &'static str, sections: &[Section]) -> Part {
+    let mut body = Html::default();
+    for s in sections {
+        if sections.len() > 1 {
+            body.raw("<h3>").text(&s.title).raw("</h3>");
+        }
+        for line in &s.lines {
+            body.raw("<p class=\"lead\">").text(line).raw("</p>");
+        }
+        if let Some(table) = &s.table {
+            body.table(title, table);
+        }
+    }
+    Part { id, title, body }
 }
 
 /// A text for a heading or a summary line.
