@@ -3,9 +3,10 @@
 
     python bench.py DSN [--board handoffs-overview] [--viewers 10] [--seconds 60] [--every 10] [--days 30]
 
-Each viewer has a connection, asks for every panel of the dashboard one after the other with all values chosen, and does so again
-when `--every` seconds have passed since it began the last time, as with Grafana's refresh. Prints for each panel the number of answers, the median and
-the 95th percentile in milliseconds, and the same over all answers. Viewers are threads of this process: what they wait for is the endpoint.
+Each viewer has a connection, asks for every panel of the dashboard one after the other with all values chosen, and
+does so again when `--every` seconds have passed since it began the last time, as with Grafana's refresh. Prints for each
+panel the number of answers, the median and the 95th percentile in milliseconds, and the same over all answers. Viewers
+are threads of this process: what they wait for is the endpoint.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def line(name: str, ms: list[float]) -> str:
 
 
 def main() -> None:
+    """Asks, and prints."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("dsn")
     p.add_argument("--board", default="handoffs-overview")
@@ -72,9 +74,7 @@ def main() -> None:
     asked = panels(args.dsn, args.board, args.days)
     taken: dict[str, list[float]] = {place: [] for place, _ in asked}
     until = time.monotonic() + args.seconds
-    viewers = [
-        threading.Thread(target=look, args=(args.dsn, asked, until, args.every, taken)) for _ in range(args.viewers)
-    ]
+    viewers = [threading.Thread(target=look, args=(args.dsn, asked, until, args.every, taken)) for _ in range(args.viewers)]
     for i, v in enumerate(viewers):
         # They did not all open it in the same moment.
         v.start()

@@ -125,13 +125,20 @@ def pairs(measures: list[Measure]) -> str:
     names = ", ".join(f"'{n}'" for n in ["handoffs", *(m.name for m in measures)])
     return "\n".join(
         [
+            # Few rows are turned into columns, not each row of the table.
+            "WITH s AS (",
+            "  SELECT measure, from_agent, to_agent, CAST(NULL AS VARCHAR) AS unknown,",
+            "    SUM(subjects) AS subjects, SUM(numerator) AS numerator, SUM(denominator) AS denominator",
+            f"  FROM {SUMS}",
+            "  " + where(f"measure IN ({names})", "unknown IS NULL", during(), *filters()).replace("\n", "\n  "),
+            "  GROUP BY 1, 2, 3",
+            ")",
             "SELECT",
             f'  {named("from_agent")} AS "from",',
             f'  {named("to_agent")} AS "to",',
             "  COALESCE(SUM(subjects) FILTER (WHERE measure = 'handoffs'), 0) AS \"handoffs\",",
             ",\n".join(columns),
-            f"FROM {SUMS}",
-            where(f"measure IN ({names})", during(), *filters()),
+            "FROM s",
             "GROUP BY 1, 2",
             "ORDER BY 3 DESC, 1, 2",
             "LIMIT 200",
