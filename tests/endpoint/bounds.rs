@@ -47,6 +47,52 @@ async fn idle(endpoint: &Endpoint) {
     .await;
 }
 
+/// A join that finds nothing, and rows that come of rows: neither ever gives anything back.
+const NEVER: [&str; 3] = [
+    "SELECT COUNT(*) FROM generate_series(1, 10000000) a, generate_series(1, 1000000) b WHERE a.value * b.value < 0",
+    "SELECT COUNT(*) FROM generate_series(1, 10000000) a LEFT JOIN generate_series(1, 1000000) b ON a.value * b.value < 0 WHERE b.value > 0",
+    "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT COUNT(*) FROM t",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_gives_nothing_back_ends_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::over_samples(folder.path(), "");
+    let client = endpoint.connect().await;
+    client.batch_execute("SET statement_timeout = '500ms'").await.unwrap();
+    for sql in NEVER {
+        let end = refusal(&client, sql).await;
+        assert!(end.starts_with("57014"), "{sql}: {end}");
+        idle(&endpoint).await;
+    }
+    // The next one is not mistaken for one that was ended.
+    let pairs = "SELECT COUNT(*) FROM generate_series(1, 10) a, generate_series(1, 10) b WHERE a.value + b.value > 15";
+    assert_eq!(rows(&client, pairs).await, [["15"]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_that_make_much_of_little_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::over_samples(folder.path(), "");
+    let client = endpoint.connect().await;
+    let before = endpoint.memory();
+    for sql in [
+        "SELECT repeat('x', 2000000000)",
+        "SELECT length(repeat(task_id, 1000000000)) FROM tasks",
+        "SELECT lpad('x', 2000000000)",
+        "SELECT rpad('x', 2000000000, 'y')",
+        "SELECT array_repeat(1, 2000000000)",
+        "SELECT array_length(range(1, 100000000000))",
+        "SELECT COUNT(*) FROM unnest(range(1, 1000000000))",
+    ] {
+        let end = refusal(&client, sql).await;
+        assert!(end.starts_with("53200"), "{sql}: {end}");
+    }
+    assert!(endpoint.memory() < before + 300, "{} and then {} MiB", before, endpoint.memory());
+    let small = "SELECT repeat('ab', 2), lpad('x', 3), rpad('x', 3, 'y'), array_repeat(1, 2), range(1, 4), array_length(range(5))";
+    assert_eq!(rows(&client, small).await, [["abab", "  x", "xyy", "{1,1}", "{1,2,3}", "5"]]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_ends_where_it_is_cancelled_and_where_the_client_is_gone() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,21 +7,14 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, SchemaProvider};
 use datafusion::common::ScalarValue;
 use datafusion::common::cast::as_string_array;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_postgres::datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_postgres::datafusion_pg_catalog::pg_catalog::setup_pg_catalog;
 
-use super::DATABASE;
 use super::fresh::Fresh;
+use super::{DATABASE, bounds};
 use crate::rules;
 use crate::session::{Limits, Result};
 
@@ -68,13 +61,7 @@ pub(super) async fn context(
         .with_default_catalog_and_schema(DATABASE, "public");
     settings.options_mut().execution.collect_statistics = false;
     settings.options_mut().execution.parquet.pushdown_filters = true;
-    let state = SessionStateBuilder::new()
-        .with_config(settings)
-        .with_runtime_env(runtime)
-        .with_default_features()
-        .with_physical_optimizer_rule(Arc::new(Interruptible))
-        .build();
-    let ctx = SessionContext::new_with_state(state);
+    let ctx = SessionContext::new_with_config_rt(settings, runtime);
     let catalog = Arc::new(MemoryCatalogProvider::new());
     catalog.register_schema("public", tables)?;
     ctx.register_catalog(DATABASE, catalog.clone());
@@ -84,6 +71,7 @@ pub(super) async fn context(
         ctx.register_udf(nothing(name));
     }
     rules::register_functions(&ctx);
+    bounds::bound_functions(&ctx);
     let views = Arc::new(MemorySchemaProvider::new());
     for (name, sql) in [("schemata", SCHEMATA), ("tables", TABLES), ("columns", COLUMNS)] {
         views.register_table(name.to_owned(), ctx.sql(sql).await?.into_view())?;
@@ -96,36 +84,6 @@ pub(super) async fn context(
 fn nothing(name: &str) -> ScalarUDF {
     let none = |_: &[ColumnarValue]| Ok(ColumnarValue::Scalar(ScalarValue::Utf8(None)));
     create_udf(name, Vec::new(), DataType::Utf8, Volatility::Stable, Arc::new(none))
-}
-
-/// Lets a statement be ended wherever it makes many rows of few. The engine sees to that at the leaves of a plan alone: a join that
-/// makes rows for hours out of what it has read would never look up.
-#[derive(Debug)]
-struct Interruptible;
-
-impl PhysicalOptimizerRule for Interruptible {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-        let wrapped = plan.transform_up(|p| {
-            let multiplies = p.children().len() > 1 || p.name() == "UnnestExec";
-            Ok(match multiplies {
-                true => Transformed::yes(Arc::new(CooperativeExec::new(p)) as Arc<dyn ExecutionPlan>),
-                false => Transformed::no(p),
-            })
-        })?;
-        Ok(wrapped.data)
-    }
-
-    fn name(&self) -> &str {
-        "interruptible"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
 }
 
 /// `current_setting(name)`: what drivers and Grafana ask for.

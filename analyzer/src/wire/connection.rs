@@ -68,14 +68,17 @@ impl Ends {
     }
 }
 
-/// Statements that run, by what a client must know to cancel one.
+/// What a client must know to cancel a statement.
+type Key = (i32, Vec<u8>);
+
+/// Statements that run.
 #[derive(Default)]
-pub(super) struct Running(Mutex<HashMap<(i32, Vec<u8>), Arc<Ends>>>);
+pub(super) struct Running(Mutex<HashMap<Key, Arc<Ends>>>);
 
 /// One of them; it is taken out of the list in the end.
 pub(super) struct Run<'a> {
     running: &'a Running,
-    key: (i32, Vec<u8>),
+    key: Key,
 }
 
 impl Running {

@@ -7,6 +7,7 @@
 //!
 //! The protocol and the catalog are those of `datafusion-postgres`; what that leaves open is closed here.
 
+mod bounds;
 mod catalog;
 mod connection;
 mod cursor;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use datafusion::error::DataFusionError;
+use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast;
@@ -26,6 +27,7 @@ use futures::Sink;
 use tokio::time::sleep;
 
 use super::Shared;
+use super::bounds::{Ended, Interruptible};
 use super::connection::Ends;
 use super::cursor::Cursors;
 use super::guard::{Guard, Reading};
@@ -38,12 +40,17 @@ pub(super) struct Service {
     inner: DfSessionService,
     shared: Arc<Shared>,
     ends: Arc<Ends>,
+    ended: Ended,
 }
 
 impl Service {
     pub(super) fn new(shared: &Arc<Shared>, ends: Arc<Ends>) -> Self {
         // Settings are the connection's own; tables, functions and memory are those of all.
-        let ctx = Arc::new(SessionContext::new_with_state(shared.ctx.state()));
+        let ended = Ended::default();
+        let state = SessionStateBuilder::new_from_existing(shared.ctx.state())
+            .with_physical_optimizer_rule(Arc::new(Interruptible(ended.clone())))
+            .build();
+        let ctx = Arc::new(SessionContext::new_with_state(state));
         let hooks: Vec<Arc<dyn QueryHook>> = vec![
             Arc::new(Guard),
             Arc::new(Cursors),
@@ -51,7 +58,7 @@ impl Service {
             Arc::new(TransactionStatementHook),
             Arc::new(Reading),
         ];
-        Self { inner: DfSessionService::new_with_hooks(ctx, hooks), shared: shared.clone(), ends }
+        Self { inner: DfSessionService::new_with_hooks(ctx, hooks), shared: shared.clone(), ends, ended }
     }
 
     /// How long a statement may take: what the client asked for, if that is less than the server allows.
@@ -87,7 +94,10 @@ macro_rules! bounded {
         };
         tokio::select! {
             biased;
-            e = $self.ended(allowed) => Err(e),
+            e = $self.ended(allowed) => {
+                $self.ended.now();
+                Err(e)
+            }
             done = statement => done,
         }
     }};
