@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Args, config: Config) -> Result<Exit> {
         let mut ends = Ends::new()?;
         let endpoint = start(&statements, settings, config).await?;
         ends.wait().await;
-        endpoint.stop();
+        drop(endpoint);
         Ok(Exit::Done)
     });
     statements.shutdown_background();
@@ -50,7 +50,7 @@ pub(crate) fn up(args: &Up, config: Config) -> Result<Exit> {
         };
         ends.wait().await;
         eprintln!("ending: what is under way is finished");
-        endpoint.stop();
+        drop(endpoint);
         collect::stop(collector).await;
         Ok(Exit::Done)
     });

@@ -284,16 +284,16 @@ impl Keeper<'_> {
     /// Sums the measures of units, which have so many rows.
     async fn sum(&self, units: Vec<(String, usize)>, out: &Path) -> Result<()> {
         let mut parts: Vec<Vec<String>> = Vec::new();
-        let mut full = true;
-        let mut held = 0;
+        let mut held = SUMMED;
         for (unit, rows) in units {
-            if full {
-                parts.push(Vec::new());
-                held = 0;
+            match parts.last_mut().filter(|_| held < SUMMED) {
+                Some(part) => part.push(unit),
+                None => {
+                    parts.push(vec![unit]);
+                    held = 0;
+                }
             }
-            parts.last_mut().into_iter().for_each(|p| p.push(unit.clone()));
             held += rows;
-            full = held >= SUMMED;
         }
         let jobs =
             parts.into_iter().map(|p| tokio::spawn(units::sum(self.ctx.runtime_env(), out.to_owned(), p)));

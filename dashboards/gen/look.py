@@ -35,3 +35,6 @@ NOTHING = "-"
 
 TAG = "handoffs"
 PREFIX = "Handoffs / "
+
+# Severities of findings: what is shown, and its colour.
+SEVERITY = {"error": ("error", RED), "warning": ("warning", ORANGE), "info": ("info", GREY)}

@@ -51,6 +51,17 @@ class Query(Dataquery, cogbuilder.Builder["Query"]):
         return self._fields
 
 
+def legend() -> VizLegendOptions:
+    """The names of series in a line below the chart."""
+    return (
+        VizLegendOptions()
+        .show_legend(True)
+        .display_mode(common.LegendDisplayMode.LIST)
+        .placement(common.LegendPlacement.BOTTOM)
+        .calcs([])
+    )
+
+
 def sql_query(sql: str, form: str = "table", ref: str = "A") -> Query:
     """SQL. `form` is `table` or `time_series`."""
     return Query(SQL, ref, editorMode="code", format=form, rawQuery=True, rawSql=sql)
@@ -198,13 +209,7 @@ def series(
         .fill_opacity(60 if bars else 0)
         .show_points(common.VisibilityMode.AUTO)
         .span_nulls(False)
-        .legend(
-            VizLegendOptions()
-            .show_legend(True)
-            .display_mode(common.LegendDisplayMode.LIST)
-            .placement(common.LegendPlacement.BOTTOM)
-            .calcs([])
-        )
+        .legend(legend())
         .tooltip(VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI).sort(common.SortOrder.DESCENDING))
         .color_scheme(FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC))
     )
@@ -279,13 +284,7 @@ def timeline(
         .row_height(0.8)
         .fill_opacity(80)
         .color_scheme(FieldColor().mode(FieldColorModeId.FIXED).fixed_color(look.GREY))
-        .legend(
-            VizLegendOptions()
-            .show_legend(True)
-            .display_mode(common.LegendDisplayMode.LIST)
-            .placement(common.LegendPlacement.BOTTOM)
-            .calcs([])
-        )
+        .legend(legend())
         .tooltip(VizTooltipOptions().mode(common.TooltipDisplayMode.SINGLE).sort(common.SortOrder.NONE))
     )
     return Placed(p, width, height)

@@ -164,11 +164,7 @@ LIMIT 100""",
         [
             Column(
                 "severity",
-                words={
-                    "error": ("error", look.RED),
-                    "warning": ("warning", look.ORANGE),
-                    "info": ("info", look.GREY),
-                },
+                words=look.SEVERITY,
                 width=80,
             ),
             Column("findings", width=80),

@@ -231,11 +231,7 @@ LIMIT 200""",
         [
             Column(
                 "severity",
-                words={
-                    "error": ("error", look.RED),
-                    "warning": ("warning", look.ORANGE),
-                    "info": ("info", look.GREY),
-                },
+                words=look.SEVERITY,
                 width=90,
             ),
             Column("kind", width=200),

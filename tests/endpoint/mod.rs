@@ -38,7 +38,7 @@ impl Endpoint {
     }
 
     fn start(command: &str, store: &Path, config: &str, env: &[(&str, &str)]) -> Self {
-        let (mut child, mut lines) = Self::spawn(command, store, config, env);
+        let (child, mut lines) = Self::spawn(command, store, config, env);
         let (mut before, mut grpc) = (String::new(), None);
         let address = |text: &str| text.parse().expect("an address");
         let sql = loop {
@@ -59,7 +59,6 @@ impl Endpoint {
                 all.lock().expect("not poisoned").push_str(&(line + "\n"));
             }
         });
-        child.stdin = None;
         Self { child, sql, grpc, said }
     }
 

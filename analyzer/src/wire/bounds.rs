@@ -173,18 +173,15 @@ pub(super) fn bound_functions(ctx: &SessionContext) {
     let state = ctx.state();
     for (name, made) in GROWING {
         if let Some(inner) = state.scalar_functions().get(name) {
-            ctx.register_udf(ScalarUDF::new_from_impl(Bounded { inner: inner.clone(), made: Sized(made) }));
+            ctx.register_udf(ScalarUDF::new_from_impl(Bounded { inner: inner.clone(), made }));
         }
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Sized(Made);
-
 #[derive(Debug, Clone)]
 struct Bounded {
     inner: Arc<ScalarUDF>,
-    made: Sized,
+    made: Made,
 }
 
 impl PartialEq for Bounded {
@@ -227,8 +224,7 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let made = (self.made.0)(&ColumnarValue::values_to_arrays(&args.args)?)?;
-        // Where all arguments are one value there is one result.
+        let made = (self.made)(&ColumnarValue::values_to_arrays(&args.args)?)?;
         if made > MADE {
             return resources_err!("{} would make {made} bytes at once; {MADE} are allowed", self.name());
         }

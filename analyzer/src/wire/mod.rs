@@ -119,7 +119,7 @@ struct Shared {
     statements: Arc<Semaphore>,
 }
 
-/// An endpoint that runs.
+/// An endpoint that runs. Dropped, it ends, and with it the statements under way.
 pub struct Endpoint {
     /// Where it listens.
     pub listen: SocketAddr,
@@ -177,11 +177,6 @@ impl Endpoint {
         let refresh = tokio::spawn(fresh.keep(shared.settings.refresh, log.clone()));
         let accept = tokio::spawn(accept(listener, shared, log));
         Ok(Self { listen, tasks: [refresh, accept] })
-    }
-
-    /// Ends it; statements under way are ended too.
-    pub fn stop(self) {
-        drop(self);
     }
 }
 
