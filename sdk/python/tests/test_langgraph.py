@@ -35,7 +35,7 @@ CONTRACT = {
     "stop_condition": "refunded",
 }
 TRANSFER = "transfer_to_b"
-LOOK = Turn("Let me look.", calls=[("look", {"at": "4711"})])
+LOOK = Turn("Let me look.", calls=[("look", {"at": "order-4711"})])
 DONE = Turn("Done.")
 
 
@@ -104,7 +104,7 @@ def test_the_tree_without_another_instrumentation(spans):
         ("invoke_agent b", "invoke_workflow team"),
         ("chat m", "invoke_agent b"),
     }
-    assert not any("4711" in s.to_json() or "hello" in s.to_json() for s in spans.all())
+    assert not any("order-4711" in s.to_json() or "hello" in s.to_json() for s in spans.all())
     # A jump to another agent is no error.
     assert {s.status.status_code for s in spans.all()} == {StatusCode.UNSET}
 
@@ -394,7 +394,7 @@ def test_a_second_turn_on_a_thread_reads_the_durable_state(spans):
         graph = traced(swarm.compile(checkpointer=InMemorySaver()))
         config = {"configurable": {"thread_id": "t"}}
         graph.invoke({"messages": [HumanMessage("hello")], "hard_constraints": [RULE]}, config)
-        graph.invoke({"messages": [HumanMessage("4711")]}, config)
+        graph.invoke({"messages": [HumanMessage("order-4711")]}, config)
     assert numbers(spans.handoff())["items_before"] == 4
 
 
@@ -431,8 +431,8 @@ def test_content_is_opt_in(spans):
     swarm(handoff_tool("b"), transfer=Turn(calls=[(TRANSFER, {"contract": CONTRACT})]), capture_content=True)
     assert json.loads(spans.handoff().attributes["baton.handoff.contract"])["contract"]["intent"] == "Refund"
     (tool,) = [s for s in spans.all() if s.name == "execute_tool look"]
-    assert json.loads(tool.attributes["gen_ai.tool.call.arguments"]) == {"at": "4711"}
-    assert tool.attributes["gen_ai.tool.call.result"] == "seen 4711 in shelf 12-B"
+    assert json.loads(tool.attributes["gen_ai.tool.call.arguments"]) == {"at": "order-4711"}
+    assert tool.attributes["gen_ai.tool.call.result"] == "seen order-4711 in shelf 12-B"
 
 
 def test_a_broken_state_does_not_reach_the_graph(spans):

@@ -58,7 +58,7 @@ def native(spans):
     set_trace_processors([])
 
 
-LOOK = Turn("Let me look.", calls=[("look", {"at": "4711"})])
+LOOK = Turn("Let me look.", calls=[("look", {"at": "order-4711"})])
 DONE = Turn("Done.")
 
 
@@ -111,7 +111,7 @@ def test_the_tree_without_another_instrumentation(spans, native):
         ("invoke_agent b", "invoke_workflow Agent workflow"),
         ("chat m", "invoke_agent b"),
     }
-    assert not any("4711" in s.to_json() or "hello" in s.to_json() for s in spans.all())
+    assert not any("order-4711" in s.to_json() or "hello" in s.to_json() for s in spans.all())
     assert trace.get_current_span() is trace.INVALID_SPAN
 
 
@@ -290,7 +290,7 @@ def test_content_of_tools_and_contracts_is_opt_in(spans):
     run(lambda b: contract_handoff(b, input_type=Input), arguments=CONTRACT)
     assert json.loads(spans.handoff().attributes["baton.handoff.contract"])["status"] == "verified"
     (tool,) = [s for s in spans.all() if s.name == "execute_tool look"]
-    assert json.loads(tool.attributes["gen_ai.tool.call.arguments"]) == {"at": "4711"}
+    assert json.loads(tool.attributes["gen_ai.tool.call.arguments"]) == {"at": "order-4711"}
     assert "12-B" in tool.attributes["gen_ai.tool.call.result"]
     set_trace_processors([])
 
