@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use baton_analyzer::compare::LEVEL;
+use baton_analyzer::engine::Engine;
 use baton_collector::live::ingest::Packing;
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -77,6 +78,10 @@ pub(crate) enum Command {
     Generate(Generate),
     /// List the measures, or show one with its SQL.
     Measures(Measures),
+    /// Run a process of a cluster on which `eval --engine` evaluates.
+    #[cfg(feature = "cluster")]
+    #[command(subcommand)]
+    Cluster(Cluster),
     /// Print the completions of a shell.
     Completions(Completions),
     /// Print the manual page, as roff for `man`.
@@ -113,8 +118,8 @@ pub(crate) struct Source {
     /// Recorded OTLP: files, folders, globs, or `-` for standard input. Without any, the store.
     #[arg(value_name = "PATH", conflicts_with = "store")]
     pub(crate) paths: Vec<String>,
-    /// Store folder [default: baton-data].
-    #[arg(long, value_name = "DIR")]
+    /// Store: a folder, or the URL of one on an object store [default: baton-data].
+    #[arg(long, value_name = "STORE")]
     pub(crate) store: Option<PathBuf>,
 }
 
@@ -149,6 +154,10 @@ pub(crate) struct Eval {
     /// Check the gates of this file, and end with 1 where one fails, with 4 where one has not enough data.
     #[arg(long, value_name = "FILE")]
     pub(crate) gate: Option<PathBuf>,
+    /// What assembles tasks and sums measures: `local`, or the executors of a cluster, `ballista://HOST:PORT`. They reach the store under the
+    /// same name, so it is on an object store or in a folder that all of them share. The report is the same.
+    #[arg(long, value_name = "ENGINE", default_value = "local", value_parser = Engine::parse)]
+    pub(crate) engine: Engine,
 }
 
 /// `compare`.
@@ -178,15 +187,15 @@ pub(crate) struct Import {
     /// Recorded OTLP: files, folders, globs, or `-` for standard input.
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<String>,
-    /// Store folder.
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    /// Store: a folder, or the URL of one on an object store.
+    #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]
     pub(crate) store: PathBuf,
 }
 
 /// `collect`.
 #[derive(Debug, Args)]
 pub(crate) struct Collect {
-    /// Store folder, or `s3://bucket/prefix` (credentials and endpoint from the AWS_* variables).
+    /// Store: a folder, or the URL of one on an object store.
     #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]
     pub(crate) store: PathBuf,
     /// Where OTLP/gRPC is listened for [default: 127.0.0.1:4317].
@@ -203,8 +212,8 @@ pub(crate) struct Collect {
 /// `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Store folder.
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    /// Store: a folder, or the URL of one on an object store.
+    #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]
     pub(crate) store: PathBuf,
     /// Where it listens [default: 127.0.0.1:5432].
     #[arg(long, value_name = "ADDRESS")]
@@ -224,8 +233,8 @@ pub(crate) struct Up {
 /// `compact`.
 #[derive(Debug, Args)]
 pub(crate) struct Compact {
-    /// Store folder.
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    /// Store: a folder, or the URL of one on an object store.
+    #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]
     pub(crate) store: PathBuf,
     /// Also the hour that is still running.
     #[arg(long)]
@@ -238,8 +247,8 @@ pub(crate) struct Compact {
 /// `retain`.
 #[derive(Debug, Args)]
 pub(crate) struct Retain {
-    /// Store folder.
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    /// Store: a folder, or the URL of one on an object store.
+    #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]
     pub(crate) store: PathBuf,
     /// How long to keep: 90d, 24h, 30m or 45s.
     #[arg(long, value_name = "TIME")]
@@ -252,9 +261,67 @@ pub(crate) struct Retain {
 /// `check`.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Store folder.
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    /// Store: a folder, or the URL of one on an object store.
+    #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]
     pub(crate) store: PathBuf,
+}
+
+/// `cluster`.
+#[cfg(feature = "cluster")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum Cluster {
+    /// Hand out parts of evaluations to executors. One for a cluster.
+    #[command(after_help = CLUSTER)]
+    Scheduler(Scheduler),
+    /// Work on parts of evaluations.
+    #[command(after_help = CLUSTER)]
+    Executor(Executor),
+}
+
+#[cfg(feature = "cluster")]
+const CLUSTER: &str = "The ports of a cluster know neither passwords nor encryption: let nothing reach them but the cluster itself. All of its processes, and the \
+                       evaluation, are one build of this program. SIGTERM ends an executor when its parts are done.";
+
+/// `cluster scheduler`.
+#[cfg(feature = "cluster")]
+#[derive(Debug, Args)]
+pub(crate) struct Scheduler {
+    /// Where it listens.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50050")]
+    pub(crate) listen: SocketAddr,
+    /// The name under which others reach it [default: the address it listens on].
+    #[arg(long, value_name = "HOST")]
+    pub(crate) external_host: Option<String>,
+    /// Listen on other than loopback addresses.
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
+/// `cluster executor`.
+#[cfg(feature = "cluster")]
+#[derive(Debug, Args)]
+pub(crate) struct Executor {
+    /// The scheduler.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:50050")]
+    pub(crate) scheduler: String,
+    /// Where it listens.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50051")]
+    pub(crate) listen: SocketAddr,
+    /// The name under which others reach it [default: the address it listens on].
+    #[arg(long, value_name = "HOST")]
+    pub(crate) external_host: Option<String>,
+    /// Parts worked on at once [default: as many as there are cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) slots: Option<u16>,
+    /// Memory of the query engine, for all parts together.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub(crate) memory: String,
+    /// Folder for what is under way [default: a temporary one].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) scratch: Option<PathBuf>,
+    /// Listen on other than loopback addresses.
+    #[arg(long)]
+    pub(crate) insecure: bool,
 }
 
 /// `explain`.
@@ -345,8 +412,8 @@ pub(crate) struct Label {
     /// Who labelled the lines that name no `reviewer`.
     #[arg(long, value_name = "NAME", requires = "file")]
     pub(crate) reviewer: Option<String>,
-    /// Store folder.
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_STORE)]
+    /// Store: a folder, or the URL of one on an object store.
+    #[arg(long, value_name = "STORE", default_value = DEFAULT_STORE)]
     pub(crate) store: PathBuf,
     /// Form of the agreement.
     #[arg(long, value_enum, default_value_t = Page::Terminal)]

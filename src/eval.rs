@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Eval, config: Config) -> Result<Exit> {
     let mut out = Output::open(args.output.as_deref())?;
     let target = args.emit.as_deref().map(emit::Target::parse).transpose()?;
     source::block_on(async {
-        let o = source::open(&args.source, config.clone(), window).await?;
+        let o = source::open_on(args.engine.clone(), &args.source, config.clone(), window).await?;
         let (mut answers, mut before, mut exit) = (None, None, o.exit());
         if let Some(g) = &gates {
             if let Some(b) = &g.baseline {

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Label, config: Config) -> Result<Exit> {
             let known = |id: &str| automatic.of(id).is_some();
             let found = parse(&name, &read.context(name.clone())?, args.reviewer.as_deref(), known)?;
             if !found.is_empty() {
-                keep(&args.store, &found, source::now())?;
+                keep(&args.store, &found, source::now()).await?;
                 session = Session::open(&args.store, &config, Limits::default(), Window::default()).await?;
             }
             terminal::note(&format!("{name}: {} labelled transfers kept", found.len()));

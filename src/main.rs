@@ -4,6 +4,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod cli;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod collect;
 mod compare;
 mod emit;
@@ -20,6 +22,7 @@ mod sample;
 mod serve;
 mod source;
 mod sql;
+mod target;
 mod terminal;
 mod whatif;
 
@@ -68,6 +71,8 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Compact(a) => keep::compact(&a),
         Command::Retain(a) => keep::retain(&a),
         Command::Check(a) => keep::check(&a),
+        #[cfg(feature = "cluster")]
+        Command::Cluster(a) => cluster::run(&a),
         Command::Explain(a) => explain::run(&a, config),
         Command::Sql(a) => sql::run(&a, config),
         Command::Whatif(a) => whatif::run(&a, config),

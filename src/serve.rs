@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use baton_analyzer::report::text;
 use baton_analyzer::wire::{Endpoint, Error, Settings};
 use baton_record::config::Config;
+use baton_record::objects::is_url;
 use baton_record::serve::{Secret, Serve, User};
 use tokio::runtime::Runtime;
 
@@ -40,7 +41,9 @@ pub(crate) fn up(args: &Up, config: Config) -> Result<Exit> {
         let collector = collect::start(collecting, config.clone()).await?;
         // There may be nothing yet.
         let spans = serving.store.join("spans");
-        std::fs::create_dir_all(&spans).with_context(|| spans.display().to_string())?;
+        if !serving.store.to_str().is_some_and(is_url) {
+            std::fs::create_dir_all(&spans).with_context(|| spans.display().to_string())?;
+        }
         let endpoint = match start(&statements, serving, config).await {
             Ok(endpoint) => endpoint,
             Err(e) => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use baton_analyzer::engine::Engine;
 use baton_analyzer::report::text;
 use baton_analyzer::rules;
 use baton_analyzer::session::{Limits, Session};
@@ -14,6 +15,7 @@ use baton_collector::otlp::{Problem, expand};
 use baton_collector::reading::Reader;
 use baton_collector::store::Store;
 use baton_record::config::Config;
+use baton_record::objects::is_url;
 
 use crate::cli::{DEFAULT_STORE, Period, Source};
 use crate::{Exit, Usage, terminal};
@@ -63,15 +65,30 @@ pub(crate) fn window(period: &Period) -> Result<Window> {
 
 /// Opens what the user named, for questions about the tasks of a window.
 pub(crate) async fn open(source: &Source, config: Config, window: Window) -> Result<Opened> {
+    open_on(Engine::Local, source, config, window).await
+}
+
+/// The same; tasks that are not assembled yet are on an engine.
+pub(crate) async fn open_on(
+    engine: Engine,
+    source: &Source,
+    config: Config,
+    window: Window,
+) -> Result<Opened> {
     if source.paths.is_empty() {
         let store: PathBuf = source.store.clone().unwrap_or_else(|| DEFAULT_STORE.into());
-        let session = session(&store, &config, window).await?;
+        let session = session(&store, engine, &config, window).await?;
         return Ok(Opened { session, problems: Vec::new(), _folder: None });
+    }
+    if engine != Engine::Local {
+        return Err(
+            Usage("--engine: executors read a store and no files; name it with --store".to_owned()).into()
+        );
     }
     let folder = tempfile::Builder::new().prefix("baton-").tempdir()?;
     let mut store = Store::ephemeral(folder.path())?;
     let summary = read(&source.paths, &config, &mut store, false)?;
-    let session = session(folder.path(), &config, window).await?;
+    let session = session(folder.path(), engine, &config, window).await?;
     Ok(Opened { session, problems: summary.problems, _folder: Some(folder) })
 }
 
@@ -89,7 +106,7 @@ pub(crate) async fn named(word: &str, config: Config) -> Result<(Opened, Option<
         }
     }
     // Only a store has this folder; what is no store is read as files, whose absence is told.
-    let is_store = Path::new(place).join("spans").is_dir();
+    let is_store = is_url(place) || Path::new(place).join("spans").is_dir();
     let source = Source {
         paths: if is_store { Vec::new() } else { vec![place.to_owned()] },
         store: is_store.then(|| place.into()),
@@ -98,10 +115,11 @@ pub(crate) async fn named(word: &str, config: Config) -> Result<(Opened, Option<
 }
 
 /// Opens a store, which assembles its tasks where they are not yet.
-async fn session(store: &Path, config: &Config, window: Window) -> Result<Session> {
+async fn session(store: &Path, engine: Engine, config: &Config, window: Window) -> Result<Session> {
     let started = Instant::now();
     let spinner = terminal::spinner("assembling tasks");
-    let session = Session::open(store, config, Limits::default(), window).await;
+    let limits = Limits { engine, ..Limits::default() };
+    let session = Session::open(store, config, limits, window).await;
     spinner.finish_and_clear();
     terminal::detail(|| format!("tasks ready after {:.2} s", started.elapsed().as_secs_f64()));
     Ok(session?)

@@ -32,6 +32,12 @@ fn get() -> Terminal {
     TERMINAL.get().copied().unwrap_or_default()
 }
 
+/// True where the user wants to know what is done meanwhile.
+#[cfg(feature = "cluster")]
+pub(crate) fn is_verbose() -> bool {
+    get().verbose
+}
+
 /// Says something on standard error that is good to know.
 pub(crate) fn note(text: &str) {
     if !get().quiet {

@@ -33,7 +33,7 @@ fn generated_parts_of_readmes_are_up_to_date() {
 fn the_readme_names_the_commands_that_are_checked() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let ci = fs::read_to_string(root().join(".ci/run")).unwrap();
-    let test = "cargo test --workspace";
+    let test = "cargo test --workspace --features cluster";
     assert!(readme.contains(test) && ci.lines().any(|l| l == test));
     assert!(readme.contains("eval sample-traces"));
 }

@@ -1,7 +1,7 @@
 //! Tasks of several files or traces. Their rows are written to files as they are met, then read again and brought together.
 //!
-//! Few tasks are such ones. The files are divided by task into buckets that fit into memory, one of which is worked on at a
-//! time. No row is moved: a task is a list of places in what was read.
+//! Few tasks are such ones. The files are divided by task into buckets that fit into memory. No row is moved: a task is a list of
+//! places in what was read.
 
 use std::fs::File;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties}
 use foldhash::HashMap;
 
 use crate::assemble::Rules;
-use crate::group::{in_parallel, trace_key};
+use crate::group::trace_key;
 use crate::plan::Assembler;
 use crate::session::{Error, Result};
 
@@ -30,20 +30,15 @@ const GROUP_ROWS: usize = 32 * 1024;
 #[derive(Debug)]
 pub struct Aside {
     /// The traces, each with the key of its task.
-    traces: HashMap<u128, u128>,
+    traces: Arc<HashMap<u128, u128>>,
     dir: PathBuf,
     buckets: usize,
 }
 
 impl Aside {
     /// For some traces, each with the key of its task; the files go to a folder.
-    pub fn new(traces: HashMap<u128, u128>, dir: PathBuf, buckets: usize) -> Self {
+    pub fn new(traces: Arc<HashMap<u128, u128>>, dir: PathBuf, buckets: usize) -> Self {
         Self { traces, dir, buckets: buckets.max(1) }
-    }
-
-    /// The number of parts that are worked on one after the other.
-    pub fn buckets(&self) -> usize {
-        self.buckets
     }
 
     /// The task of a trace that is set aside.
@@ -57,8 +52,9 @@ impl Aside {
         mixed as usize % self.buckets
     }
 
-    fn prefix(bucket: usize) -> String {
-        format!("{bucket:04}-")
+    /// The bucket of a file, by its name.
+    pub(crate) fn bucket_of(file: &str) -> Option<usize> {
+        file.split_once('-')?.0.parse().ok()
     }
 }
 
@@ -120,7 +116,7 @@ impl Writer {
 }
 
 fn open(dir: &Path, bucket: usize, stream: usize) -> EngineResult<ArrowWriter<File>> {
-    let file = File::create(dir.join(format!("{}{stream:04}.parquet", Aside::prefix(bucket))))?;
+    let file = File::create(dir.join(format!("{bucket:04}-{stream:04}.parquet")))?;
     // Read once, soon: not worth the time of strong compression and of dictionaries.
     let properties = WriterProperties::builder()
         .set_compression(Compression::LZ4_RAW)
@@ -147,22 +143,15 @@ struct Stretch {
 }
 
 impl Bucket {
-    /// Reads a bucket, on `threads` threads.
+    /// Reads the files of a bucket, in which rows of these traces stand.
     ///
     /// # Errors
     /// Where a file cannot be read.
-    pub fn read(aside: &Aside, bucket: usize, threads: usize) -> Result<Self> {
-        let io = |source| Error::Io { path: aside.dir.clone(), source };
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(&aside.dir).map_err(io)? {
-            let entry = entry.map_err(io)?;
-            if entry.file_name().to_string_lossy().starts_with(&Aside::prefix(bucket)) {
-                files.push(entry.path());
-            }
+    pub fn read(traces: &HashMap<u128, u128>, files: &[PathBuf]) -> Result<Self> {
+        let mut batches = Vec::new();
+        for path in files {
+            batches.extend(batches_of(path)?);
         }
-        files.sort();
-        let batches: Vec<SpanColumns> =
-            in_parallel(&files, threads, |p| batches(p))?.into_iter().flatten().collect();
         let mut stretches = Vec::new();
         for (batch, columns) in batches.iter().enumerate() {
             let mut from = 0;
@@ -170,7 +159,7 @@ impl Bucket {
                 if to < columns.len() && columns.trace_id(to) == columns.trace_id(from) {
                     continue;
                 }
-                if let Some(task) = aside.task(columns.trace_id(from)) {
+                if let Some(task) = traces.get(&trace_key(columns.trace_id(from))).copied() {
                     stretches.push(Stretch { task, batch, from, to });
                 }
                 from = to;
@@ -180,34 +169,14 @@ impl Bucket {
         Ok(Self { batches, stretches })
     }
 
-    /// The stretches in so many parts of about the same length, each of whole tasks.
-    pub fn parts(&self, n: usize) -> Vec<Range<usize>> {
-        let size = self.stretches.len().div_ceil(n.max(1)).max(1);
-        let mut out = Vec::new();
-        let mut from = 0;
-        while from < self.stretches.len() {
-            let mut to = (from + size).min(self.stretches.len());
-            while to < self.stretches.len() && self.stretches[to].task == self.stretches[to - 1].task {
-                to += 1;
-            }
-            out.push(from..to);
-            from = to;
-        }
-        out
-    }
-
-    /// Assembles a part, a batch of rows of all tables at a time.
-    pub fn assemble(
-        self: Arc<Self>,
-        part: Range<usize>,
-        rules: Arc<Rules>,
-    ) -> impl Iterator<Item = EngineResult<RecordBatch>> {
+    /// Assembles its tasks, a batch of rows of all tables at a time.
+    pub fn assemble(self, rules: Arc<Rules>) -> impl Iterator<Item = EngineResult<RecordBatch>> {
         let mut assembler = Assembler::new(rules);
-        let mut at = part.start;
+        let mut at = 0;
         std::iter::from_fn(move || {
-            while at < part.end && !assembler.is_full() {
+            while at < self.stretches.len() && !assembler.is_full() {
                 let task = self.stretches[at].task;
-                let n = self.stretches[at..part.end].iter().take_while(|s| s.task == task).count();
+                let n = self.stretches[at..].iter().take_while(|s| s.task == task).count();
                 let rows: Vec<SpanRef<'_>> = self.stretches[at..at + n]
                     .iter()
                     .flat_map(|s| (s.from..s.to).map(|row| self.batches[s.batch].span(row)))
@@ -220,7 +189,7 @@ impl Bucket {
     }
 }
 
-fn batches(path: &Path) -> Result<Vec<SpanColumns>> {
+fn batches_of(path: &Path) -> Result<Vec<SpanColumns>> {
     let file = File::open(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
     let mut out = Vec::new();
     for batch in ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(8192).build()? {
@@ -240,8 +209,9 @@ mod tests {
         let dir = tempfile::tempdir()?;
         let trace = |n: usize| format!("{n:032x}");
         // Two traces are one task.
-        let traces = (0..40).map(|n| (trace_key(&trace(n)), (n / 2) as u128)).collect();
-        let aside = Arc::new(Aside::new(traces, dir.path().to_owned(), 3));
+        let traces: Arc<HashMap<u128, u128>> =
+            Arc::new((0..40).map(|n| (trace_key(&trace(n)), (n / 2) as u128)).collect());
+        let aside = Arc::new(Aside::new(traces.clone(), dir.path().to_owned(), 3));
         for stream in 0..2 {
             // Traces that are not set aside stand between them, and each trace has a row in both streams.
             let rows: Vec<Span> = (0..60)
@@ -254,8 +224,15 @@ mod tests {
             w.close()?;
         }
         let mut seen = std::collections::BTreeMap::new();
-        for b in 0..aside.buckets() {
-            let bucket = Bucket::read(&aside, b, 2)?;
+        let mut files: std::collections::BTreeMap<usize, Vec<PathBuf>> = Default::default();
+        for entry in std::fs::read_dir(dir.path())? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|n| n.to_str()).and_then(Aside::bucket_of);
+            files.entry(name.ok_or("a file of no bucket")?).or_default().push(path);
+        }
+        assert_eq!(files.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
+        for (b, files) in files {
+            let bucket = Bucket::read(&traces, &files)?;
             assert!(!bucket.stretches.is_empty());
             for s in &bucket.stretches {
                 let e = seen.entry(s.task).or_insert((b, 0));
@@ -266,21 +243,5 @@ mod tests {
         assert_eq!(seen.len(), 20);
         assert!(seen.values().all(|(_, rows)| *rows == 4));
         Ok(())
-    }
-
-    #[test]
-    fn parts_are_of_whole_tasks_and_miss_none() {
-        let stretch = |task| Stretch { task, batch: 0, from: 0, to: 0 };
-        for tasks in [vec![], vec![1], vec![1, 1, 1, 2], vec![1, 2, 2, 2, 3, 4, 4], vec![7; 9]] {
-            let b = Bucket { batches: Vec::new(), stretches: tasks.into_iter().map(stretch).collect() };
-            for n in 1..6 {
-                let parts = b.parts(n);
-                assert!(parts.len() <= n);
-                assert_eq!(parts.iter().map(ExactSizeIterator::len).sum::<usize>(), b.stretches.len());
-                for p in parts.iter().skip(1) {
-                    assert_ne!(b.stretches[p.start - 1].task, b.stretches[p.start].task);
-                }
-            }
-        }
     }
 }

@@ -5,82 +5,123 @@
 //! it. Both are left out here, so that every row counts once at each moment; they are deleted a while later, when no reader
 //! that listed them before is at work any more.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::io::{self, ErrorKind};
+use std::sync::{Mutex, PoisonError};
 
+use baton_record::objects::{Listed, each};
 use baton_record::schema;
-use datafusion::parquet::file::metadata::{KeyValue, ParquetMetaDataReader};
+use datafusion::parquet::errors::ParquetError;
+use datafusion::parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader};
 
+use crate::place::Place;
 use crate::session::{Error, Result, io};
 
-/// The files below `spans` that count, sorted. Only footers are read.
+/// Where files of spans lie.
+pub(crate) const SPANS: &str = "spans";
+/// Bytes of a file's end that hold its footer, mostly.
+const FOOTER: u64 = 64 << 10;
+
+/// What counts, and what that stands on.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    /// The files that count, sorted by name.
+    pub(crate) files: Vec<Listed>,
+    /// Of all files that are there: those they replace that are there too.
+    pub(crate) replaces: BTreeMap<String, Vec<String>>,
+}
+
+/// The files of spans that count. Only footers are read, and only of files that are not `known` with what they replace.
 ///
 /// # Errors
 /// Where a folder or a footer cannot be read, and where a file has another layout.
-pub fn live(spans: &Path) -> Result<Vec<PathBuf>> {
-    let (mut files, mut out_of_use) = (Vec::new(), HashSet::new());
-    list(spans, &mut files, &mut out_of_use)?;
-    let mut found = Vec::new();
-    // Also of files out of use: what they replaced is out of use with them.
-    for path in files {
-        let Some(footer) = footer(&path)? else { continue };
-        let value = |key: &str| footer.iter().find(|k| k.key == key).and_then(|k| k.value.clone());
-        match value(schema::VERSION_KEY) {
-            Some(v) if v == schema::VERSION => {}
-            other => return Err(Error::Layout { path, found: other.unwrap_or("none".to_owned()) }),
-        }
-        if let Some(list) = value(schema::REPLACES_KEY) {
-            // Not to know what a file replaces is to count rows twice.
-            let replaces: Vec<String> = serde_json::from_str(&list).map_err(|e| Error::Io {
-                path: path.clone(),
-                source: std::io::Error::other(format!("{}: no list of paths: {e}", schema::REPLACES_KEY)),
-            })?;
-            out_of_use.extend(replaces.iter().map(|r| spans.join(r)));
-        }
-        found.push(path);
-    }
-    found.retain(|f| !out_of_use.contains(f));
-    found.sort();
-    Ok(found)
-}
-
-/// All names below `spans`, sorted. A file never changes under its name, so what counts changes only where these do.
-///
-/// # Errors
-/// Where a folder cannot be read.
-pub fn names(spans: &Path) -> Result<Vec<PathBuf>> {
-    let (mut files, mut gone) = (Vec::new(), HashSet::new());
-    list(spans, &mut files, &mut gone)?;
-    files.extend(gone.into_iter().map(|f| f.join("gone")));
-    files.sort();
-    Ok(files)
-}
-
-fn list(dir: &Path, files: &mut Vec<PathBuf>, gone: &mut HashSet<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(dir).map_err(io(dir))? {
-        let path = entry.map_err(io(dir))?.path();
-        if path.is_dir() {
-            list(&path, files, gone)?;
-        } else {
-            match path.extension().and_then(|e| e.to_str()) {
-                Some("parquet") => files.push(path),
-                Some("gone") => _ = gone.insert(path.with_extension("")),
-                _ => {}
+pub(crate) async fn live(place: &Place, known: &BTreeMap<String, Vec<String>>) -> Result<Live> {
+    let mut listed = place.list(SPANS).await?;
+    let gone: HashSet<String> =
+        listed.iter().filter_map(|f| f.name.strip_suffix(".gone")).map(str::to_owned).collect();
+    listed.retain(|f| f.name.ends_with(".parquet"));
+    let there: HashSet<&str> = listed.iter().map(|f| f.name.as_str()).collect();
+    let read = Mutex::new(BTreeMap::new());
+    let unknown: Vec<String> =
+        there.iter().filter(|n| !known.contains_key(**n)).map(|n| (*n).to_owned()).collect();
+    each(unknown, |name| {
+        let (read, there) = (&read, &there);
+        async move {
+            // It may have been removed since it was listed.
+            if let Some(found) = footer(place, &name).await? {
+                let mut found = replaces(place, &name, &found)?;
+                found.retain(|n| there.contains(n.as_str()));
+                read.lock().unwrap_or_else(PoisonError::into_inner).insert(name, found);
             }
+            Ok::<_, Error>(())
         }
+    })
+    .await?;
+    let mut replaces = read.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // Also of files out of use: what they replaced is out of use with them.
+    for (name, list) in known.iter().filter(|(name, _)| there.contains(name.as_str())) {
+        replaces.insert(name.clone(), list.clone());
     }
-    Ok(())
+    let out_of_use: HashSet<&String> = replaces.values().flatten().chain(&gone).collect();
+    let counts = |f: &Listed| replaces.contains_key(&f.name) && !out_of_use.contains(&f.name);
+    let files = listed.iter().filter(|f| counts(f)).cloned().collect();
+    Ok(Live { files, replaces })
 }
 
-/// A file's own words about itself; `None` where it was removed since it was listed.
-fn footer(path: &Path) -> Result<Option<Vec<KeyValue>>> {
-    let file = match fs::File::open(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        file => file.map_err(io(path))?,
+fn replaces(place: &Place, name: &str, footer: &[KeyValue]) -> Result<Vec<String>> {
+    let value = |key: &str| footer.iter().find(|k| k.key == key).and_then(|k| k.value.clone());
+    match value(schema::VERSION_KEY) {
+        Some(v) if v == schema::VERSION => {}
+        other => {
+            let found = other.unwrap_or("none".to_owned());
+            return Err(Error::Layout { path: place.address(name).into(), found });
+        }
+    }
+    let Some(list) = value(schema::REPLACES_KEY) else { return Ok(Vec::new()) };
+    // Not to know what a file replaces is to count rows twice.
+    let replaces: Vec<String> = serde_json::from_str(&list)
+        .map_err(|e| wrong(place, name, &format!("{}: no list of paths: {e}", schema::REPLACES_KEY)))?;
+    Ok(replaces.into_iter().map(|r| format!("{SPANS}/{r}")).collect())
+}
+
+fn wrong(place: &Place, name: &str, what: &str) -> Error {
+    Error::Io { path: place.address(name).into(), source: io::Error::other(what.to_owned()) }
+}
+
+/// A file's own words about itself; `None` where it is not there.
+async fn footer(place: &Place, name: &str) -> Result<Option<Vec<KeyValue>>> {
+    let metadata = match place {
+        Place::Folder(root) => {
+            let path = root.join(name);
+            let file = match fs::File::open(&path) {
+                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+                file => file.map_err(io(&path))?,
+            };
+            ParquetMetaDataReader::new()
+                .parse_and_finish(&file)
+                .map_err(|e| wrong(place, name, &e.to_string()))?
+        }
+        Place::Objects(_) => match tail(place, name).await? {
+            Some(metadata) => metadata,
+            None => return Ok(None),
+        },
     };
-    let metadata = ParquetMetaDataReader::new()
-        .parse_and_finish(&file)
-        .map_err(|e| Error::Io { path: path.to_owned(), source: std::io::Error::other(e.to_string()) })?;
     Ok(Some(metadata.file_metadata().key_value_metadata().cloned().unwrap_or_default()))
+}
+
+async fn tail(place: &Place, name: &str) -> Result<Option<ParquetMetaData>> {
+    let Place::Objects(objects) = place else { return Ok(None) };
+    let mut wanted = FOOTER;
+    loop {
+        let Some((end, size)) = objects.tail(name, wanted).await? else { return Ok(None) };
+        let mut reader = ParquetMetaDataReader::new();
+        match reader.try_parse_sized(&end, size) {
+            Ok(()) => return Ok(Some(reader.finish()?)),
+            Err(ParquetError::NeedMoreData(n)) if n as u64 > wanted && (n as u64) <= size => {
+                wanted = n as u64
+            }
+            Err(e) => return Err(wrong(place, name, &e.to_string())),
+        }
+    }
 }

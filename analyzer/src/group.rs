@@ -13,6 +13,7 @@ use datafusion::arrow::array::{Array, AsArray, RecordBatch, StringViewArray};
 use datafusion::arrow::datatypes::TimestampNanosecondType;
 use datafusion::parquet::arrow::ProjectionMask;
 use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use datafusion::parquet::file::metadata::RowGroupMetaData;
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
@@ -89,6 +90,8 @@ impl Trace {
 pub(crate) struct FileTraces {
     /// The id of every trace is 32 hex digits: its key says the id.
     pub(crate) plain: bool,
+    /// Bytes of the rows, unpacked, and how many rows there are.
+    pub(crate) bytes: (u64, u64),
     traces: Vec<(u128, Trace)>,
 }
 
@@ -102,27 +105,30 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Of the traces of all files; `each` gives those of a file by its place. Model calls are looked for in the files, on
-    /// `threads` threads.
+    /// Takes in the traces of a file.
+    pub(crate) fn add(&mut self, file: FileTraces) {
+        for (id, t) in file.traces {
+            self.traces.entry(id).or_default().add(&t);
+        }
+    }
+
+    /// True where there are traces of nothing but model calls, which [`Self::join`] looks for in the files.
+    pub(crate) fn suspects(&self) -> bool {
+        self.traces.values().any(Trace::only_inferences)
+    }
+
+    /// Finds out what belongs together, once the traces of all files are taken in. The files are read on `threads` threads, and only
+    /// where there are suspects.
     ///
     /// # Errors
     /// Where a file cannot be read.
-    pub(crate) fn new(
-        files: &[PathBuf],
-        threads: usize,
-        mut each: impl FnMut(usize) -> Result<FileTraces>,
-    ) -> Result<Self> {
-        let mut traces: HashMap<u128, Trace> = HashMap::default();
-        for i in 0..files.len() {
-            for (id, t) in each(i)?.traces {
-                traces.entry(id).or_default().add(&t);
-            }
-        }
+    pub(crate) fn join(&mut self, files: &[PathBuf], threads: usize) -> Result<()> {
         let suspects: HashSet<u128> =
-            traces.iter().filter(|(_, t)| t.only_inferences()).map(|(id, _)| *id).collect();
+            self.traces.iter().filter(|(_, t)| t.only_inferences()).map(|(id, _)| *id).collect();
         let doubles =
-            if suspects.is_empty() { Vec::new() } else { doubles(files, threads, &suspects, &traces)? };
-        Ok(Self { apart: join(&traces, &doubles), traces })
+            if suspects.is_empty() { Vec::new() } else { doubles(files, threads, &suspects, &self.traces)? };
+        self.apart = join(&self.traces, &doubles);
+        Ok(())
     }
 
     /// The number of rows of a trace.
@@ -166,15 +172,19 @@ pub(crate) fn in_parallel<A: Sync, T: Send>(
     })
 }
 
-/// Batches of some columns of a file.
-pub(crate) fn scan(path: &Path, columns: &[&str], mut each: impl FnMut(&RecordBatch)) -> Result<()> {
+/// Batches of some columns of a file. Gives the bytes of all its rows, unpacked, and how many there are.
+pub(crate) fn scan(path: &Path, columns: &[&str], mut each: impl FnMut(&RecordBatch)) -> Result<(u64, u64)> {
     let file = File::open(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file)?;
+    let groups = builder.metadata().row_groups();
+    let sum =
+        |of: fn(&RowGroupMetaData) -> i64| groups.iter().map(|g| u64::try_from(of(g)).unwrap_or(0)).sum();
+    let size = (sum(RowGroupMetaData::total_byte_size), sum(RowGroupMetaData::num_rows));
     let mask = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
     for batch in builder.with_projection(mask).with_batch_size(16 * 1024).build()? {
         each(&batch?);
     }
-    Ok(())
+    Ok(size)
 }
 
 fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringViewArray> {
@@ -187,7 +197,7 @@ fn traces_of(path: &Path) -> Result<FileTraces> {
     let mut plain = true;
     let mut last = String::new();
     let columns = ["trace_id", "parent_id", "record", "start", "role", "conversation_id", "task_id"];
-    scan(path, &columns, |batch| {
+    let bytes = scan(path, &columns, |batch| {
         let (Some(trace), Some(parent), Some(record), Some(role), Some(conversation), Some(task)) = (
             text(batch, "trace_id"),
             text(batch, "parent_id"),
@@ -245,7 +255,7 @@ fn traces_of(path: &Path) -> Result<FileTraces> {
         }
         same
     });
-    Ok(FileTraces { plain, traces: out })
+    Ok(FileTraces { plain, bytes, traces: out })
 }
 
 /// Traces of nothing but model calls that all stand in other traces, each with those traces.

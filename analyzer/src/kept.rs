@@ -1,10 +1,10 @@
 //! The assembled tables of a store, kept from one question to the next and brought up to date where spans have come or gone.
 //!
 //! ```text
-//! <store>/tables/current -> 12               changed in one step, so that nobody reads half a refresh
+//! <store>/tables/current -> 12               changed in one step, so that nobody reads half a refresh; on an object store a file `12`
 //! <store>/tables/12/state.json               what the tables stand on
-//! <store>/tables/12/traces/<n>               what decides which traces are one task, of each file of spans
 //! <store>/tables/12/tasks/<unit>.parquet     and the other tables: a unit is a file of each, with the rows of whole tasks
+//! <store>/tables/traces/<file>               what decides which traces are one task, of each file of spans
 //! ```
 //!
 //! A refresh makes a new folder. Units without a change are linked into it. Tasks with a trace that came, went or was joined
@@ -13,431 +13,513 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use baton_record::canonical::sha256_hex;
 use baton_record::config::Config;
-use baton_record::prints::PrintKey;
+use baton_record::objects::Listed;
 use baton_record::schema;
-use datafusion::parquet::file::reader::FileReader;
-use datafusion::parquet::file::serialized_reader::SerializedFileReader;
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::prelude::{ParquetReadOptions, SessionContext, col, lit};
 use foldhash::{HashMap, HashSet};
-use futures::StreamExt;
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
-use crate::aside::{Aside, Bucket};
-use crate::assemble::{HistoryFilter, Rules};
-use crate::group::{FileTraces, Groups, in_parallel};
-use crate::plan::AssembleExec;
+use crate::assemble::HistoryFilter;
+use crate::engine::Engine;
+use crate::files::Live;
+use crate::group::{FileTraces, Groups};
+use crate::place::{Local, Place};
 use crate::session::{Error, Limits, Result, io};
-use crate::units;
+use crate::units::{self, TaskTraces};
+use crate::work::{ASIDE, BUILD, Done, Job, Part, TRACES, Worker, runs, traces_of, unpacked};
 
 /// How long a folder that was replaced stays for those who read it.
 const GRACE: Duration = Duration::from_secs(600);
-/// The link to the folder that counts.
-const CURRENT: &str = "current";
+/// How long a refresh may take on an object store, where nothing tells whether its process lives.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// Where the tables lie.
+const TABLES: &str = "tables";
+/// There: the folder that counts.
+const CURRENT: &str = "tables/current";
+/// In a folder: what it stands on.
+const STATE: &str = "state.json";
 /// In a folder: it was replaced, at the time of this file.
 const REPLACED: &str = "replaced";
+/// In a folder of an object store: somebody makes it.
+const CLAIMED: &str = "claimed";
 /// Rows that were set aside are held while they are assembled, and take some times the room that they take in files.
 const BUCKET: usize = 8;
+/// So many rows that were set aside are worth more than one bucket.
+const MANY_ROWS: usize = 100_000;
 /// Units with fewer rows are merged, where there are more than [`MANY`].
 const SMALL: usize = 128 * 1024;
 const MANY: usize = 16;
-/// Rows of units that are summed together.
-const SUMMED: usize = 1 << 20;
 /// Traces that are asked for by name in older files; of more, the files are read whole.
 const NAMED: usize = 10_000;
 
 /// What the tables of a folder stand on.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct State {
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+pub(crate) struct State {
     /// Of the layout, the configuration and this program: tables that were made under another one are made anew.
     identity: String,
-    /// The files of spans, below `spans`, each with its name below `traces`.
-    files: BTreeMap<String, u64>,
-    /// The last such name, and number of a refresh.
-    next: u64,
+    /// The files of spans that count.
+    files: BTreeSet<String>,
+    /// Of all files of spans that were there: those they replace.
+    pub(crate) replaces: BTreeMap<String, Vec<String>>,
+    /// Number of the refresh.
+    refresh: u64,
     /// Units with the number of their rows.
     units: BTreeMap<String, usize>,
     /// Recordings of spans beyond the first of each. Never too few; where tasks were assembled again, too many.
     doubled: u64,
 }
 
-/// Tables that are up to date.
-#[derive(Debug)]
+/// Tables and what they stand on.
+#[derive(Debug, Clone)]
 pub(crate) struct Kept {
-    /// The folder with a folder for each table.
-    pub(crate) dir: PathBuf,
+    /// The folder with a folder for each table, below the store.
+    pub(crate) folder: String,
+    pub(crate) state: State,
+}
+
+impl Kept {
     /// No span was recorded twice.
-    pub(crate) each_once: bool,
+    pub(crate) fn each_once(&self) -> bool {
+        self.state.doubled == 0
+    }
+
+    /// The files of a table, below the store.
+    pub(crate) fn files(&self, table: &str) -> impl Iterator<Item = String> {
+        self.state.units.keys().map(move |u| format!("{}/{table}/{u}.parquet", self.folder))
+    }
+}
+
+/// The tables that count; `None` where there are none that can be used.
+///
+/// # Errors
+/// The object store's.
+pub(crate) async fn current(place: &Place) -> Result<Option<Kept>> {
+    let Some(folder) = current_folder(place).await? else { return Ok(None) };
+    let state = match place.read(&format!("{folder}/{STATE}")).await {
+        Ok(bytes) => bytes.and_then(|b| serde_json::from_slice(&b).ok()),
+        // What a folder holds may be damaged; of an object store no answer is none.
+        Err(Error::Io { .. }) => None,
+        Err(e) => return Err(e),
+    };
+    Ok(state.map(|state| Kept { folder, state }))
+}
+
+/// The folder that counts, below the store.
+///
+/// # Errors
+/// The object store's.
+pub(crate) async fn current_folder(place: &Place) -> Result<Option<String>> {
+    let number = match place {
+        Place::Folder(root) => {
+            fs::read_link(root.join(CURRENT)).ok().and_then(|n| Some(n.to_str()?.to_owned()))
+        }
+        Place::Objects(_) => {
+            place.read(CURRENT).await?.map(|n| String::from_utf8_lossy(&n).trim().to_owned())
+        }
+    };
+    Ok(number.filter(|n| n.parse::<u64>().is_ok()).map(|n| format!("{TABLES}/{n}")))
 }
 
 /// What a refresh needs.
 pub(crate) struct Keeper<'a> {
-    pub(crate) store: &'a Path,
-    pub(crate) config: &'a Config,
-    pub(crate) key: PrintKey,
-    /// The files of spans that count, sorted.
-    pub(crate) files: &'a [PathBuf],
-    pub(crate) limits: Limits,
-    /// For reading spans.
-    pub(crate) ctx: &'a SessionContext,
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) engine: &'a Engine,
+    pub(crate) live: &'a Live,
+    pub(crate) limits: &'a Limits,
+}
+
+/// The folder that a refresh makes.
+struct Making {
+    /// Below the store.
+    name: String,
+    /// Goes away where the refresh does not end well.
+    _folder: Option<TempDir>,
+}
+
+/// What a configuration and this program make of spans.
+fn identity(config: &Config) -> String {
+    sha256_hex([schema::VERSION, &config.identity, BUILD].join("\n").as_bytes())
 }
 
 impl Keeper<'_> {
-    /// Brings the tables up to date where they are not.
+    fn place(&self) -> &Place {
+        &self.worker.place
+    }
+
+    /// Brings the tables up to date where they are not; `before`: those that were there.
     ///
     /// # Errors
     /// Where a file cannot be read or written, and the engine's.
-    pub(crate) async fn up_to_date(&self) -> Result<Kept> {
-        let identity = self.identity();
-        let names: Vec<String> = self.files.iter().map(|f| self.name(f)).collect();
-        // The files are sorted as paths, the names as text: the same ones may stand in another order.
-        let fits = |s: &State| {
-            s.identity == identity
-                && s.files.len() == names.len()
-                && names.iter().all(|n| s.files.contains_key(n))
+    pub(crate) async fn up_to_date(&self, before: Option<Kept>) -> Result<Kept> {
+        let identity = identity(&self.worker.config);
+        let fits = |k: &Kept| {
+            let files = &self.live.files;
+            k.state.identity == identity
+                && k.state.files.len() == files.len()
+                && files.iter().all(|f| k.state.files.contains(&f.name))
         };
-        let root = self.store.join("tables");
-        if let Some((dir, state)) = current(&root).filter(|(_, s)| fits(s)) {
-            return Ok(Kept { dir, each_once: state.doubled == 0 });
+        if let Some(kept) = before.as_ref().filter(|k| fits(k)) {
+            return Ok(kept.clone());
         }
-        fs::create_dir_all(&root).map_err(io(&root))?;
-        let lock = root.join("lock");
-        let lock = fs::File::create(&lock).and_then(|f| f.lock().map(|()| f)).map_err(io(&lock))?;
+        let _lock = self.lock()?;
         // Another process may have been at it.
-        let before = current(&root);
-        if let Some((dir, state)) = before.as_ref().filter(|(_, s)| fits(s)) {
-            return Ok(Kept { dir: dir.clone(), each_once: state.doubled == 0 });
+        let before = current(self.place()).await?;
+        if let Some(kept) = before.as_ref().filter(|k| fits(k)) {
+            return Ok(kept.clone());
         }
-        tidy(&root)?;
-        let fresh = tempfile::Builder::new().prefix("new-").tempdir_in(&root).map_err(io(&root))?;
-        let old = before.as_ref().filter(|(_, s)| s.identity == identity);
-        let rules = Rules::new(self.config, self.key);
-        let state = self
-            .refresh(old.map(|(dir, s)| (dir.as_path(), s)), identity, &names, rules, fresh.path())
-            .await?;
-        let path = fresh.path().join("state.json");
-        let text = serde_json::to_vec(&state).map_err(|e| io(&path)(e.into()))?;
-        fs::write(&path, text).map_err(io(&path))?;
-        let dir = put_in_place(&root, &fresh.keep())?;
-        if let Some((old, _)) = before {
-            let mark = old.join(REPLACED);
-            fs::write(&mark, "").map_err(io(&mark))?;
+        self.tidy(before.as_ref()).await?;
+        let making = self.make(before.as_ref()).await?;
+        let old = before.as_ref().filter(|k| k.state.identity == identity);
+        let state = self.refresh(old, identity, None, &making.name).await?;
+        let text = serde_json::to_vec(&state)
+            .map_err(|e| Error::Io { path: self.place().address(&making.name).into(), source: e.into() })?;
+        self.place().write(&format!("{}/{STATE}", making.name), text).await?;
+        let folder = self.put_in_place(making).await?;
+        if let Some(old) = &before {
+            self.place().write(&format!("{}/{REPLACED}", old.folder), Vec::new()).await?;
         }
-        drop(lock);
-        Ok(Kept { dir, each_once: state.doubled == 0 })
+        Ok(Kept { folder, state })
     }
 
-    /// All tables in another folder, as they would be under another history filter.
+    /// All tables in a folder of this machine, as they would be under another history filter.
     ///
     /// # Errors
     /// As [`Self::up_to_date`].
-    pub(crate) async fn anew(&self, filter: HistoryFilter, out: &Path) -> Result<Kept> {
-        let names: Vec<String> = self.files.iter().map(|f| self.name(f)).collect();
-        let rules = Rules { filter: Some(Arc::new(filter)), ..Rules::new(self.config, self.key) };
-        let state = self.refresh(None, String::new(), &names, rules, out).await?;
-        Ok(Kept { dir: out.to_owned(), each_once: state.doubled == 0 })
+    pub(crate) async fn anew(&mut self, filter: HistoryFilter, out: &Path) -> Result<Kept> {
+        let made = Place::Folder(out.to_owned());
+        self.worker = Arc::new(Worker { made, ..Worker::clone(&self.worker) });
+        // Executors know no folder of this machine.
+        self.engine = &Engine::Local;
+        let state = self.refresh(None, String::new(), Some(Arc::new(filter)), ".").await?;
+        Ok(Kept { folder: ".".to_owned(), state })
     }
 
-    /// What the tables depend on beside the spans.
-    fn identity(&self) -> String {
-        let mut parts = vec![schema::VERSION.to_owned(), self.config.identity.clone()];
-        // Another build of this program may assemble otherwise.
-        if let Ok(m) = std::env::current_exe().and_then(fs::metadata) {
-            let modified = m.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
-            parts.push(format!("{} {:?}", m.len(), modified));
+    /// One process at a time makes the tables of a folder. On an object store, two may: each makes a folder of its own.
+    fn lock(&self) -> Result<Option<fs::File>> {
+        let Place::Folder(root) = self.place() else { return Ok(None) };
+        let tables = root.join(TABLES);
+        fs::create_dir_all(&tables).map_err(io(&tables))?;
+        let path = tables.join("lock");
+        Ok(Some(fs::File::create(&path).and_then(|f| f.lock().map(|()| f)).map_err(io(&path))?))
+    }
+
+    async fn make(&self, before: Option<&Kept>) -> Result<Making> {
+        match self.place() {
+            Place::Folder(root) => {
+                let tables = root.join(TABLES);
+                let folder =
+                    tempfile::Builder::new().prefix("new-").tempdir_in(&tables).map_err(io(&tables))?;
+                let name = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+                Ok(Making { name: format!("{TABLES}/{name}"), _folder: Some(folder) })
+            }
+            Place::Objects(o) => {
+                let mut number = before.map_or(1, |k| number_of(&k.folder) + 1);
+                while !o.create(&format!("{TABLES}/{number}/{CLAIMED}"), "").await? {
+                    number += 1;
+                }
+                Ok(Making { name: format!("{TABLES}/{number}"), _folder: None })
+            }
         }
-        sha256_hex(parts.join("\n").as_bytes())
     }
 
-    /// A file's path below `spans`. Names of files say their content.
-    fn name(&self, file: &Path) -> String {
-        file.strip_prefix(self.store.join("spans")).unwrap_or(file).display().to_string()
+    /// Gives a folder its number and makes it the one that counts.
+    async fn put_in_place(&self, making: Making) -> Result<String> {
+        match self.place() {
+            Place::Folder(root) => {
+                let tables = root.join(TABLES);
+                let mut highest = 0;
+                for name in entries(&tables)? {
+                    highest = highest.max(name.parse().unwrap_or(0));
+                }
+                let number = (highest + 1).to_string();
+                let (from, to) = (root.join(&making.name), tables.join(&number));
+                fs::rename(&from, &to).map_err(io(&from))?;
+                making._folder.map(TempDir::keep);
+                let link = tables.join("next");
+                std::os::unix::fs::symlink(&number, &link).map_err(io(&link))?;
+                fs::rename(&link, root.join(CURRENT)).map_err(io(&link))?;
+                Ok(format!("{TABLES}/{number}"))
+            }
+            Place::Objects(o) => {
+                o.put(CURRENT, number_of(&making.name).to_string()).await?;
+                Ok(making.name)
+            }
+        }
+    }
+
+    /// Removes folders that nobody reads any more, and what a process left that did not end well.
+    async fn tidy(&self, now: Option<&Kept>) -> Result<()> {
+        let counts = now.map_or("", |k| &k.folder);
+        let since = |t: SystemTime| SystemTime::now().duration_since(t).unwrap_or_default();
+        let used: HashSet<String> = now.iter().flat_map(|k| &k.state.files).map(|f| traces_of(f)).collect();
+        let traces = self.place().list(TRACES).await?;
+        let unused = traces.into_iter().filter(|f| !used.contains(&f.name) && since(f.modified) > GRACE);
+        self.place().remove(unused.map(|f| f.name).collect()).await?;
+        match self.place() {
+            Place::Folder(root) => {
+                let tables = root.join(TABLES);
+                for name in entries(&tables)? {
+                    let path = tables.join(&name);
+                    let replaced = fs::metadata(path.join(REPLACED)).and_then(|m| m.modified()).ok();
+                    if ["lock", "current", "traces"].contains(&name.as_str())
+                        || format!("{TABLES}/{name}") == counts
+                        || replaced.is_some_and(|t| since(t) < GRACE)
+                    {
+                        continue;
+                    }
+                    let removed = if path.is_dir() && !path.is_symlink() {
+                        fs::remove_dir_all(&path)
+                    } else {
+                        fs::remove_file(&path)
+                    };
+                    removed.map_err(io(&path))?;
+                }
+                Ok(())
+            }
+            Place::Objects(_) => {
+                let all = self.place().list(TABLES).await?;
+                let folder = |f: &Listed| {
+                    let number = f.name.strip_prefix("tables/")?.split_once('/')?.0;
+                    number.parse::<u64>().ok().map(|n| format!("{TABLES}/{n}"))
+                };
+                let mut over: HashMap<String, bool> = HashMap::default();
+                for f in &all {
+                    let Some(folder) = folder(f).filter(|n| n != counts) else { continue };
+                    let mark = f.name.rsplit('/').next().unwrap_or_default();
+                    match mark {
+                        REPLACED => _ = over.insert(folder, since(f.modified) > GRACE),
+                        CLAIMED if since(f.modified) > LONGEST => _ = over.entry(folder).or_insert(true),
+                        _ => {}
+                    }
+                }
+                let is_over = |f: &&Listed| folder(f).is_some_and(|n| over.get(&n) == Some(&true));
+                self.place().remove(all.iter().filter(is_over).map(|f| f.name.clone()).collect()).await
+            }
+        }
+    }
+
+    async fn run(&self, job: &Job, parts: Vec<Part>) -> Result<Vec<Done>> {
+        if parts.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.engine.run(&self.worker, job, parts, self.limits).await
     }
 
     async fn refresh(
         &self,
-        old: Option<(&Path, &State)>,
+        old: Option<&Kept>,
         identity: String,
-        names: &[String],
-        rules: Rules,
-        out: &Path,
+        filter: Option<Arc<HistoryFilter>>,
+        out: &str,
     ) -> Result<State> {
         let nothing = State::default();
-        let (old_dir, before) = old.map_or((None, &nothing), |(dir, s)| (Some(dir), s));
-        // Names of units begin with the number of their refresh.
-        let refresh = before.next + 1;
-        let mut state = State { identity, next: refresh, doubled: before.doubled, ..State::default() };
-        let known: Vec<bool> = names.iter().map(|n| before.files.contains_key(n)).collect();
-        for name in names {
-            let n = before.files.get(name).copied().unwrap_or_else(|| {
-                state.next += 1;
-                state.next
-            });
-            state.files.insert(name.clone(), n);
-        }
-        let numbers: Vec<u64> = names.iter().map(|n| state.files[n]).collect();
-        let (groups, held) = self.traces(&numbers, old_dir, &known, &out.join("traces"))?;
+        let before = old.map_or(&nothing, |k| &k.state);
+        let files = &self.live.files;
+        let mut state = State {
+            identity,
+            files: files.iter().map(|f| f.name.clone()).collect(),
+            replaces: self.live.replaces.clone(),
+            refresh: before.refresh + 1,
+            units: BTreeMap::new(),
+            doubled: before.doubled,
+        };
+        let known: Vec<bool> = files.iter().map(|f| before.files.contains(&f.name)).collect();
+        let (groups, held) = self.traces(&known).await?;
 
         let mut stale = Stale::default();
         for h in held.iter().zip(&known).filter(|(_, known)| !**known).map(|(h, _)| h) {
             stale.fresh.extend(&h.traces);
         }
         stale.traces.extend(&stale.fresh);
-        if let Some(dir) = old_dir {
-            let gone: Vec<u64> =
-                before.files.iter().filter(|(f, _)| !state.files.contains_key(*f)).map(|(_, n)| *n).collect();
-            for n in &gone {
-                stale.traces.extend(load(&dir.join("traces").join(n.to_string()))?.keys());
+        if let Some(old) = old {
+            let gone: Vec<&String> = before.files.difference(&state.files).collect();
+            for file in &gone {
+                let found: FileTraces = unpacked(self.place(), &traces_of(file)).await?;
+                stale.traces.extend(found.keys());
             }
             stale.close(&groups, &[]);
             // Where nothing that was there goes on, no task in the tables changes.
             let goes_on = |h: &Held| h.traces.iter().any(|t| stale.traces.contains(t));
             if !gone.is_empty() || held.iter().zip(&known).any(|(h, known)| *known && goes_on(h)) {
-                stale.close(&groups, &units::tasks(dir, before.units.keys())?);
+                stale.close(&groups, &self.tasks(old).await?);
             }
         }
-        let linked = self.keep_units(old_dir, before, &stale, refresh, &mut state, out)?;
+        self.keep_units(old, &stale, &mut state, out).await?;
 
-        let rules = Arc::new(rules);
-        let work = Work {
-            apart: stale.apart(&groups),
-            fresh: known.iter().enumerate().filter(|(_, k)| !**k).map(|(i, _)| i).collect(),
-            older: older(&stale, &held, &known),
-        };
-        self.assemble(work, &groups, &rules, refresh, &mut state, out).await?;
-        let new = state.units.iter().filter(|(u, _)| !linked.contains(*u));
-        self.sum(new.map(|(u, rows)| (u.clone(), *rows)).collect(), out).await?;
-        state.doubled += rules.doubled.load(Ordering::Relaxed);
+        let apart = stale.apart(&groups);
+        let rows: usize = apart.keys().map(|t| groups.rows(*t)).sum();
+        let (older, named) = older(&stale, files, &held, &known);
+        let buckets = self.buckets(rows, &held);
+        let job = Job { out: out.to_owned(), refresh: state.refresh, buckets, named, filter };
+        if job.buckets > 0 {
+            self.worker.set_apart(&job, apart).await?;
+        }
+        let fresh: Vec<&Listed> =
+            files.iter().zip(&known).filter(|(_, known)| !**known).map(|(f, _)| f).collect();
+        let mut parts = Vec::new();
+        for files in runs(&fresh, self.limits.partitions) {
+            parts.push(Part::Assemble { number: parts.len(), files, older: false });
+        }
+        for files in runs(&older, self.limits.partitions) {
+            parts.push(Part::Assemble { number: parts.len(), files, older: true });
+        }
+        let mut aside: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+        for done in self.run(&job, parts).await? {
+            state.units.extend(done.units);
+            state.doubled += done.doubled;
+            done.aside.into_iter().for_each(|(bucket, file)| aside.entry(bucket).or_default().push(file));
+        }
+        let mut leftovers: Vec<String> = aside.values().flatten().cloned().collect();
+        let parts = aside.into_iter().map(|(number, mut files)| {
+            files.sort();
+            Part::Bucket { number, files }
+        });
+        for done in self.run(&job, parts.collect()).await? {
+            state.units.extend(done.units);
+            state.doubled += done.doubled;
+        }
+        if job.buckets > 0 {
+            leftovers.push(format!("{out}/{ASIDE}/traces"));
+            self.worker.made.remove(leftovers).await?;
+        }
         Ok(state)
     }
 
-    /// Reads what decides of the files that are new into a folder, links what is known of the others, and joins. Also tells the traces
-    /// of each file.
-    fn traces(
-        &self,
-        numbers: &[u64],
-        old: Option<&Path>,
-        known: &[bool],
-        dir: &Path,
-    ) -> Result<(Groups, Vec<Held>)> {
-        fs::create_dir_all(dir).map_err(io(dir))?;
-        let path = |i: usize| dir.join(numbers[i].to_string());
-        let mut read = Vec::new();
-        for (i, known) in known.iter().enumerate() {
-            match old.filter(|_| *known) {
-                Some(old) => link(&old.join("traces").join(numbers[i].to_string()), &path(i))?,
-                None => read.push(i),
+    /// Finds out what decides about the traces of files that are new, and joins. Also tells the traces of each file.
+    async fn traces(&self, known: &[bool]) -> Result<(Groups, Vec<Held>)> {
+        let files = &self.live.files;
+        // An earlier refresh that did not come to its end may have found it out.
+        let there: HashSet<String> = self.place().list(TRACES).await?.into_iter().map(|f| f.name).collect();
+        let new: Vec<&Listed> = files
+            .iter()
+            .zip(known)
+            .filter(|(f, known)| !**known || !there.contains(&traces_of(&f.name)))
+            .map(|(f, _)| f)
+            .filter(|f| !there.contains(&traces_of(&f.name)))
+            .collect();
+        let parts = runs(&new, self.limits.partitions).into_iter().map(Part::Traces);
+        self.run(&Job::default(), parts.collect()).await?;
+        let mut groups = Groups::default();
+        let mut held = Vec::with_capacity(files.len());
+        let names: Vec<String> = files.iter().map(|f| traces_of(&f.name)).collect();
+        // Some at a time: of an object store they are fetched.
+        for names in names.chunks(256) {
+            let local = self.place().local(names).await?;
+            for path in &local.paths {
+                let bytes = fs::read(path).map_err(io(path))?;
+                let found: FileTraces =
+                    postcard::from_bytes(&bytes).map_err(|e| io(path)(std::io::Error::other(e)))?;
+                held.push(Held { plain: found.plain, bytes: found.bytes, traces: found.keys().collect() });
+                groups.add(found);
             }
         }
-        in_parallel(&read, self.limits.partitions, |i| {
-            let found = FileTraces::read(&self.files[*i])?;
-            let path = path(*i);
-            let bytes = postcard::to_allocvec(&found).map_err(|e| io(&path)(std::io::Error::other(e)))?;
-            fs::write(&path, bytes).map_err(io(&path))
-        })?;
-        let mut held = Vec::with_capacity(numbers.len());
-        let groups = Groups::new(self.files, self.limits.partitions, |i| {
-            let found = load(&path(i))?;
-            held.push(Held { plain: found.plain, traces: found.keys().collect() });
-            Ok(found)
-        })?;
+        let local = match groups.suspects() {
+            true => {
+                let names: Vec<String> = files.iter().map(|f| f.name.clone()).collect();
+                self.place().local(&names).await?
+            }
+            false => Local::default(),
+        };
+        groups.join(&local.paths, self.limits.partitions)?;
         Ok((groups, held))
     }
 
-    /// Links the units without a change, which it names, and writes the others again without the tasks that are stale.
-    fn keep_units(
+    /// All tasks in the tables.
+    async fn tasks(&self, old: &Kept) -> Result<Vec<TaskTraces>> {
+        let files: Vec<String> = old.files("tasks").collect();
+        units::tasks(&self.place().local(&files).await?.paths)
+    }
+
+    /// Links the units without a change, and writes the others again without the tasks that are stale.
+    async fn keep_units(
         &self,
-        old: Option<&Path>,
-        before: &State,
+        old: Option<&Kept>,
         stale: &Stale,
-        refresh: u64,
         state: &mut State,
-        out: &Path,
-    ) -> Result<BTreeSet<String>> {
-        units::create(out)?;
-        let mut linked = BTreeSet::new();
-        let Some(old) = old else { return Ok(linked) };
-        let merge = before.units.values().filter(|rows| **rows < SMALL).count() > MANY;
-        let mut rewritten: Vec<String> = Vec::new();
-        for (place, (unit, rows)) in before.units.iter().enumerate() {
+        out: &str,
+    ) -> Result<()> {
+        let made = &self.worker.made;
+        let shop = made.workshop(out)?;
+        units::empty(shop.path())?;
+        let Some(old) = old else { return made.publish(shop.path(), out).await };
+        let before = &old.state.units;
+        let merge = before.values().filter(|rows| **rows < SMALL).count() > MANY;
+        let mut rewritten: Vec<&String> = Vec::new();
+        let mut links = Vec::new();
+        for (place, (unit, rows)) in before.iter().enumerate() {
             if stale.units.contains(&place) || (merge && *rows < SMALL) {
-                rewritten.push(unit.clone());
+                rewritten.push(unit);
             } else {
-                units::link(old, out, unit)?;
-                linked.insert(unit.clone());
+                links.extend(
+                    units::files(unit).map(|f| (format!("{}/{f}", old.folder), format!("{out}/{f}"))),
+                );
                 state.units.insert(unit.clone(), *rows);
             }
         }
-        let name = format!("{refresh}-kept");
-        let written = units::rewrite(old, out, &rewritten, &stale.tasks, &name, self.limits.partitions)?;
-        state.units.extend(written);
-        Ok(linked)
-    }
-
-    /// Sums the measures of units, which have so many rows.
-    async fn sum(&self, units: Vec<(String, usize)>, out: &Path) -> Result<()> {
-        let mut parts: Vec<Vec<String>> = Vec::new();
-        let mut held = SUMMED;
-        for (unit, rows) in units {
-            match parts.last_mut().filter(|_| held < SUMMED) {
-                Some(part) => part.push(unit),
-                None => {
-                    parts.push(vec![unit]);
-                    held = 0;
-                }
-            }
-            held += rows;
-        }
-        let jobs =
-            parts.into_iter().map(|p| tokio::spawn(units::sum(self.ctx.runtime_env(), out.to_owned(), p)));
-        let mut jobs = futures::stream::iter(jobs).buffer_unordered(self.limits.partitions);
-        while let Some(done) = jobs.next().await {
-            done.map_err(|_| Error::Worker)??;
-        }
-        Ok(())
-    }
-
-    async fn assemble(
-        &self,
-        work: Work,
-        groups: &Groups,
-        rules: &Arc<Rules>,
-        refresh: u64,
-        state: &mut State,
-        out: &Path,
-    ) -> Result<()> {
+        let name = format!("{}-kept", state.refresh);
         let threads = self.limits.partitions;
-        let rest = tempfile::Builder::new().prefix("aside-").tempdir_in(out).map_err(io(out))?;
-        let rows = work.apart.keys().map(|t| groups.rows(*t)).sum();
-        let buckets = self.bytes(rows)? / (self.limits.memory / BUCKET).max(1) + 1;
-        let aside = (!work.apart.is_empty())
-            .then(|| Arc::new(Aside::new(work.apart, rest.path().to_owned(), buckets)));
-        let mut streams = 0;
-        let mut jobs = Jobs::new();
-        let name = |pass: u8, part: usize| format!("{refresh}-{pass}-{part:04}");
-        if !work.fresh.is_empty() {
-            let plan = self.scan(&work.fresh, None).await?;
-            let plan = AssembleExec::new(plan, rules.clone(), aside.clone(), 0, false);
-            streams = plan.properties().partitioning.partition_count();
-            for p in 0..streams {
-                let stream = plan.execute(p, self.ctx.task_ctx())?;
-                jobs.spawn(units::write(stream, out.to_owned(), name(0, p)));
-            }
-        }
-        if !work.older.files.is_empty() {
-            let plan = self.scan(&work.older.files, work.older.names.as_deref()).await?;
-            let plan = AssembleExec::new(plan, rules.clone(), aside.clone(), streams, true);
-            for p in 0..plan.properties().partitioning.partition_count() {
-                let stream = plan.execute(p, self.ctx.task_ctx())?;
-                jobs.spawn(units::write(stream, out.to_owned(), name(1, p)));
-            }
-        }
-        collect(jobs, state).await?;
-        let Some(aside) = aside else { return Ok(()) };
-        for b in 0..aside.buckets() {
-            let aside = aside.clone();
-            let bucket = tokio::task::spawn_blocking(move || Bucket::read(&aside, b, threads))
-                .await
-                .map_err(|_| Error::Worker)??;
-            let bucket = Arc::new(bucket);
-            let mut jobs = Jobs::new();
-            for (n, part) in bucket.parts(threads).into_iter().enumerate() {
-                let rows = futures::stream::iter(bucket.clone().assemble(part, rules.clone()));
-                let name = format!("{refresh}-2-{b:04}-{n:04}");
-                jobs.spawn(units::write(rows, out.to_owned(), name));
-            }
-            collect(jobs, state).await?;
-        }
-        Ok(())
+        let from = (made, old.folder.as_str());
+        let written = units::rewrite(from, &rewritten, &stale.tasks, shop.path(), &name, threads).await?;
+        self.worker.sum(shop.path(), written.as_slice()).await?;
+        state.units.extend(written);
+        made.publish(shop.path(), out).await?;
+        made.link(links).await
     }
 
-    /// Some files, each from its start to its end by one stream; only rows of the traces named, where there are names.
-    async fn scan(&self, files: &[usize], names: Option<&[String]>) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut settings = self.ctx.copied_config();
-        settings.options_mut().optimizer.repartition_file_scans = false;
-        let ctx = SessionContext::new_with_config_rt(settings, self.ctx.runtime_env());
-        let paths: Vec<String> = files.iter().map(|i| self.files[*i].display().to_string()).collect();
-        let fields = schema::schema();
-        let mut frame = ctx.read_parquet(paths, ParquetReadOptions::default().schema(&fields)).await?;
-        if let Some(names) = names {
-            frame = frame
-                .filter(col("trace_id").in_list(names.iter().map(|n| lit(n.as_str())).collect(), false))?;
-        }
-        Ok(frame.create_physical_plan().await?)
-    }
-
-    /// How many bytes so many rows take, roughly.
-    fn bytes(&self, rows: usize) -> Result<usize> {
+    /// Buckets for so many rows; 0: there are none.
+    fn buckets(&self, rows: usize, held: &[Held]) -> usize {
         if rows == 0 {
-            return Ok(0);
+            return 0;
         }
-        let (mut all, mut bytes) = (0usize, 0usize);
-        for path in self.files {
-            let file = fs::File::open(path).map_err(io(path))?;
-            for g in SerializedFileReader::new(file)?.metadata().row_groups() {
-                all += usize::try_from(g.num_rows()).unwrap_or(0);
-                bytes += usize::try_from(g.total_byte_size()).unwrap_or(0);
-            }
-        }
-        Ok((bytes / all.max(1)).saturating_mul(rows))
+        let (bytes, all) = held.iter().fold((0, 0), |(b, n), h| (b + h.bytes.0, n + h.bytes.1));
+        let threads = self.limits.partitions.max(1);
+        let each = (self.limits.memory / BUCKET / threads).max(1) as u64;
+        let wanted = (bytes / all.max(1)).saturating_mul(rows as u64) / each + 1;
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        if rows > MANY_ROWS { wanted.max(threads) } else { wanted }
     }
 }
 
-type Jobs = tokio::task::JoinSet<Result<Vec<(String, usize)>>>;
-
-async fn collect(mut jobs: Jobs, state: &mut State) -> Result<()> {
-    while let Some(done) = jobs.join_next().await {
-        state.units.extend(done.map_err(|_| Error::Worker)??);
-    }
-    Ok(())
+fn number_of(folder: &str) -> u64 {
+    folder.rsplit('/').next().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
 /// The traces that a file of spans holds.
 struct Held {
     /// All their ids are 32 hex digits.
     plain: bool,
+    /// Bytes of its rows, and how many rows.
+    bytes: (u64, u64),
     traces: Vec<u128>,
 }
 
-/// What is assembled.
-struct Work {
-    /// Traces whose rows are brought together first, each with the key of its task.
-    apart: HashMap<u128, u128>,
-    /// Places of the files that are new: all their traces are assembled.
-    fresh: Vec<usize>,
-    older: Older,
-}
-
-/// Files that were read before and hold traces that are assembled again.
-struct Older {
-    files: Vec<usize>,
-    /// Those traces, where they are few.
-    names: Option<Vec<String>>,
-}
-
-fn older(stale: &Stale, held: &[Held], known: &[bool]) -> Older {
-    let mut files = Vec::new();
+/// Files that were read before and hold traces that are assembled again, and those traces, where they are few.
+fn older<'a>(
+    stale: &Stale,
+    files: &'a [Listed],
+    held: &[Held],
+    known: &[bool],
+) -> (Vec<&'a Listed>, Option<Vec<String>>) {
+    let mut out = Vec::new();
     let mut named: BTreeSet<u128> = BTreeSet::new();
     let mut plain = true;
-    for (i, (h, _)) in held.iter().zip(known).enumerate().filter(|(_, (_, known))| **known) {
+    for ((file, h), _) in files.iter().zip(held).zip(known).filter(|(_, known)| **known) {
         let again: Vec<u128> = h.traces.iter().filter(|t| stale.traces.contains(*t)).copied().collect();
         if !again.is_empty() {
             named.extend(again);
-            files.push(i);
+            out.push(file);
             plain &= h.plain;
         }
     }
     let names = (plain && named.len() <= NAMED).then(|| named.iter().map(|t| format!("{t:032x}")).collect());
-    Older { files, names }
+    (out, names)
 }
-
 /// What is to be assembled again.
 #[derive(Debug, Default)]
 struct Stale {
@@ -492,65 +574,10 @@ impl Stale {
     }
 }
 
-fn load(path: &Path) -> Result<FileTraces> {
-    let bytes = fs::read(path).map_err(io(path))?;
-    postcard::from_bytes(&bytes).map_err(|e| io(path)(std::io::Error::other(e)))
-}
-
-/// The folder that counts and what it stands on; `None` where there is none that can be used.
-fn current(root: &Path) -> Option<(PathBuf, State)> {
-    let dir = root.join(fs::read_link(root.join(CURRENT)).ok()?);
-    let state = serde_json::from_slice(&fs::read(dir.join("state.json")).ok()?).ok()?;
-    Some((dir, state))
-}
-
-/// Gives a folder its number and makes it the one that counts.
-fn put_in_place(root: &Path, fresh: &Path) -> Result<PathBuf> {
-    let mut highest = 0u64;
-    for name in entries(root)? {
-        highest = highest.max(name.parse().unwrap_or(0));
-    }
-    let number = (highest + 1).to_string();
-    let dir = root.join(&number);
-    fs::rename(fresh, &dir).map_err(io(fresh))?;
-    let link = root.join("next");
-    std::os::unix::fs::symlink(&number, &link).map_err(io(&link))?;
-    fs::rename(&link, root.join(CURRENT)).map_err(io(&link))?;
-    Ok(dir)
-}
-
-/// Removes folders that nobody reads any more, and what a process left that did not end well.
-fn tidy(root: &Path) -> Result<()> {
-    let now = fs::read_link(root.join(CURRENT)).ok();
-    for name in entries(root)? {
-        let path = root.join(&name);
-        let counts = name == "lock" || name == CURRENT || now.as_deref() == Some(Path::new(&name));
-        let replaced = fs::metadata(path.join(REPLACED)).and_then(|m| m.modified()).ok();
-        let read = replaced
-            .and_then(|t| SystemTime::now().duration_since(t).ok())
-            .is_some_and(|since| since < GRACE);
-        if counts || read {
-            continue;
-        }
-        let removed = if path.is_dir() && !path.is_symlink() {
-            fs::remove_dir_all(&path)
-        } else {
-            fs::remove_file(&path)
-        };
-        removed.map_err(io(&path))?;
-    }
-    Ok(())
-}
-
 fn entries(dir: &Path) -> Result<Vec<String>> {
     let mut out = Vec::new();
     for entry in fs::read_dir(dir).map_err(io(dir))? {
         out.push(entry.map_err(io(dir))?.file_name().to_string_lossy().into_owned());
     }
     Ok(out)
-}
-
-/// A second name for a file, or a copy where the file system has no such.
-pub(crate) fn link(from: &Path, to: &Path) -> Result<()> {
-    fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(|_| ())).map_err(io(from))
 }

@@ -3,8 +3,6 @@
 //! Each batch of labels is one Parquet file below `labels/`, which appears whole or not at all. Of several labels of one
 //! transfer by one reviewer the last one counts.
 
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,8 +17,9 @@ use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use serde_json::{Map, Value};
 
 use crate::evaluate::{PerHandoff, Stream, Value as Measured};
+use crate::place::{Local, Place};
 use crate::report::text::plain;
-use crate::session::{Result, Session, io};
+use crate::session::{Result, Session};
 
 /// Something that a person judges of a transfer, and what Baton says of it.
 #[derive(Debug, Clone, Copy)]
@@ -204,17 +203,14 @@ fn schema() -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-fn folder(store: &Path) -> PathBuf {
-    store.join("labels")
-}
+/// Where labels lie in a store.
+pub(crate) const FOLDER: &str = "labels";
 
-/// Keeps labels in a store, all or none of them. `now` is in nanoseconds since 1970.
+/// Keeps labels in a store, a folder or a URL, all or none of them. `now` is in nanoseconds since 1970.
 ///
 /// # Errors
 /// Where the file cannot be written.
-pub fn keep(store: &Path, labels: &[Label], now: i64) -> Result<()> {
-    let dir = folder(store);
-    fs::create_dir_all(&dir).map_err(io(&dir))?;
+pub async fn keep(store: &Path, labels: &[Label], now: i64) -> Result<()> {
     let texts = |get: fn(&Label) -> Option<&str>| -> ArrayRef {
         Arc::new(labels.iter().map(get).collect::<StringViewArray>())
     };
@@ -230,32 +226,28 @@ pub fn keep(store: &Path, labels: &[Label], now: i64) -> Result<()> {
     let mut w = ArrowWriter::try_new(&mut bytes, schema(), None)?;
     w.write(&rows)?;
     w.close()?;
-    // A reader sees no file whose name begins with a dot.
-    let mut file = tempfile::Builder::new().prefix(".labels-").tempfile_in(&dir).map_err(io(&dir))?;
-    file.write_all(&bytes).and_then(|()| file.as_file().sync_all()).map_err(io(&dir))?;
     let hash = sha256_hex(&bytes);
-    let path = dir.join(format!("{now:020}-{}.parquet", hash.get(..8).unwrap_or_default()));
-    file.persist(&path).map_err(|e| io(&path)(e.error))?;
-    fs::File::open(&dir).and_then(|d| d.sync_all()).map_err(io(&dir))
+    let name = format!("{FOLDER}/{now:020}-{}.parquet", hash.get(..8).unwrap_or_default());
+    Place::open(store)?.write(&name, bytes).await
 }
 
 /// Of several labels of one transfer by one reviewer the last.
 const LAST: &str = "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY handoff_id, reviewer ORDER BY labelled_at DESC) \
      AS nth FROM every_label) WHERE nth = 1";
 
-/// Makes the labels of a store a table.
-pub(crate) async fn register(ctx: &SessionContext, store: &Path) -> Result<()> {
-    let dir = folder(store);
-    let mut files = Vec::new();
-    if dir.is_dir() {
-        for entry in fs::read_dir(&dir).map_err(io(&dir))? {
-            let path = entry.map_err(io(&dir))?.path();
-            let hidden = path.file_name().is_none_or(|n| n.to_string_lossy().starts_with('.'));
-            if !hidden && path.extension().is_some_and(|e| e == "parquet") {
-                files.push(path.display().to_string());
-            }
-        }
-    }
+/// The files of labels, to be read on this machine.
+///
+/// # Errors
+/// Where they cannot be listed or fetched.
+pub(crate) async fn files(place: &Place) -> Result<Local> {
+    let hidden = |name: &str| name.rsplit('/').next().is_none_or(|n| n.starts_with('.'));
+    let found = place.list(FOLDER).await?.into_iter().map(|f| f.name);
+    place.local(&found.filter(|n| n.ends_with(".parquet") && !hidden(n)).collect::<Vec<_>>()).await
+}
+
+/// Makes the labels in files a table.
+pub(crate) async fn register(ctx: &SessionContext, files: &[PathBuf]) -> Result<()> {
+    let files: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
     if files.is_empty() {
         let empty = RecordBatch::new_empty(schema());
         ctx.register_table("labels", Arc::new(MemTable::try_new(schema(), vec![vec![empty]])?))?;

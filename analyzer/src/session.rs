@@ -1,6 +1,5 @@
 //! A store opened for questions: assembled tables and SQL over them.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,17 +16,20 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{ParquetReadOptions, SQLOptions, SessionConfig, SessionContext, col, lit};
 
 use crate::assemble::HistoryFilter;
-use crate::files;
-use crate::kept::{Keeper, Kept};
+use crate::engine::Engine;
+use crate::files::{self, Live};
+use crate::kept::{self, Keeper, Kept};
+use crate::place::{Local, Place};
 use crate::tables::{self, MeasureSums};
 use crate::window::Window;
+use crate::work::Worker;
 use crate::{labels, rules, sums, violations};
 
 /// Why a store could not be opened or a question not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no store.
-    #[error("{}: no store here; name files to read, or fill a store with `baton import`", .0.display())]
+    #[error("{}: no store here; name files to read, or fill a store with `baton import` or `baton collect`", .0.display())]
     NoStore(PathBuf),
     /// A file of another layout.
     #[error("{path}: written in layout {found}, this version reads layout {}", schema::VERSION)]
@@ -47,6 +49,17 @@ pub enum Error {
         path: PathBuf,
         /// What it said.
         source: std::io::Error,
+    },
+    /// The object store said no.
+    #[error(transparent)]
+    Objects(#[from] baton_record::objects::Error),
+    /// The cluster said no, or cannot be reached.
+    #[error("cluster at {scheduler}: {reason}")]
+    Cluster {
+        /// Its scheduler.
+        scheduler: String,
+        /// What it said.
+        reason: String,
     },
     /// A thread ended without its result (a defect).
     #[error("a worker ended without its result")]
@@ -80,12 +93,14 @@ const ONCE: &str = "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY tra
 const VIEWS: [&str; 4] = ["rule_checks", "violations", "labels", "spans"];
 
 /// Settings of a session.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Limits {
     /// Memory of the query engine in bytes; beyond it spills to disk.
     pub memory: usize,
     /// Partitions worked on at once.
     pub partitions: usize,
+    /// What assembles tables and sums measures.
+    pub engine: Engine,
 }
 
 impl Default for Limits {
@@ -93,6 +108,7 @@ impl Default for Limits {
         Self {
             memory: 1 << 30,
             partitions: std::thread::available_parallelism().map_or(2, std::num::NonZero::get),
+            engine: Engine::Local,
         }
     }
 }
@@ -100,16 +116,17 @@ impl Default for Limits {
 /// A store opened for questions.
 pub struct Session {
     ctx: SessionContext,
-    store: PathBuf,
-    key: PrintKey,
+    worker: Arc<Worker>,
     limits: Limits,
-    files: Vec<PathBuf>,
+    live: Arc<Live>,
     kept: Kept,
+    /// Files of an object store that are read from this machine.
+    _labels: Local,
     window: Window,
 }
 
 impl Session {
-    /// Opens a store folder for questions about the tasks of a window. The assembled tables are kept in it, under `tables/`, and
+    /// Opens a store, a folder or a URL, for questions about the tasks of a window. The assembled tables are kept in it, under `tables/`, and
     /// brought up to date where files of spans came or went; under another configuration, and by another build of this program, they
     /// are made anew.
     ///
@@ -134,8 +151,8 @@ impl Session {
         runtime: Arc<RuntimeEnv>,
     ) -> Result<Self> {
         rules::check(config)?;
-        let spans = store.join("spans");
-        if !spans.is_dir() {
+        let place = Place::open(store)?;
+        if !place.is_store().await? {
             return Err(Error::NoStore(store.to_owned()));
         }
         let mut settings =
@@ -143,16 +160,22 @@ impl Session {
         // Nothing is collected that a question does not ask for.
         settings.options_mut().execution.collect_statistics = false;
         settings.options_mut().execution.parquet.pushdown_filters = true;
-        let ctx = SessionContext::new_with_config_rt(settings, runtime);
-        let files = files::live(&spans)?;
-        let key = read_key(store)?;
-        let kept = Keeper { store, config, key, files: &files, limits, ctx: &ctx }.up_to_date().await?;
-        let s = Self { ctx, store: store.to_owned(), key, limits, files, kept, window };
+        let ctx = SessionContext::new_with_config_rt(settings, runtime.clone());
+        place.register(&ctx)?;
+        let before = kept::current(&place).await?;
+        let known = before.as_ref().map(|k| k.state.replaces.clone()).unwrap_or_default();
+        let live = Arc::new(files::live(&place, &known).await?);
+        let key = place.key().await?;
+        let worker = Arc::new(Worker::new(place, config.clone(), key, runtime));
+        let keeper = Keeper { worker: worker.clone(), engine: &limits.engine, live: &live, limits: &limits };
+        let kept = keeper.up_to_date(before).await?;
+        let labels = labels::files(&worker.place).await?;
+        let s = Self { ctx, worker, limits, live, kept, _labels: Local::default(), window };
         s.register_spans().await?;
         s.register_tables().await?;
         violations::register(&s.ctx, config).await?;
-        labels::register(&s.ctx, store).await?;
-        Ok(s)
+        labels::register(&s.ctx, &labels.paths).await?;
+        Ok(Self { _labels: labels, ..s })
     }
 
     /// The same spans with their tables as they would be under another history filter, in the folder `out`. Only what the
@@ -162,23 +185,30 @@ impl Session {
     /// As [`Self::open`].
     pub async fn under_filter(&self, config: &Config, filter: HistoryFilter, out: &Path) -> Result<Self> {
         let ctx = SessionContext::new_with_config_rt(self.ctx.copied_config(), self.ctx.runtime_env());
-        let keeper = Keeper {
-            store: &self.store,
-            config,
-            key: self.key,
-            files: &self.files,
-            limits: self.limits,
-            ctx: &ctx,
+        let worker = Worker { config: config.clone(), ..Worker::clone(&self.worker) };
+        let mut keeper = Keeper {
+            worker: Arc::new(worker),
+            engine: &self.limits.engine,
+            live: &self.live,
+            limits: &self.limits,
         };
         let kept = keeper.anew(filter, out).await?;
-        let s = Self { ctx, kept, store: self.store.clone(), files: self.files.clone(), ..*self };
+        let s = Self {
+            ctx,
+            worker: keeper.worker,
+            limits: self.limits.clone(),
+            live: self.live.clone(),
+            kept,
+            _labels: Local::default(),
+            window: self.window,
+        };
         s.register_tables().await?;
         Ok(s)
     }
 
     /// The key under which the spans were fingerprinted.
     pub fn key(&self) -> PrintKey {
-        self.key
+        self.worker.key
     }
 
     /// The query engine, with `spans` and all tables registered.
@@ -194,11 +224,6 @@ impl Session {
     /// The window that the tables show; `spans` holds those of all times.
     pub fn window(&self) -> Window {
         self.window
-    }
-
-    /// The folder that holds the assembled tables, one folder of Parquet files each.
-    pub fn tables(&self) -> &Path {
-        &self.kept.dir
     }
 
     /// Runs a query and collects its answer.
@@ -233,15 +258,16 @@ impl Session {
     }
 
     async fn register_spans(&self) -> Result<()> {
-        if self.files.is_empty() {
+        if self.live.files.is_empty() {
             let empty = RecordBatch::new_empty(schema::schema());
             self.ctx
                 .register_table("spans", Arc::new(MemTable::try_new(schema::schema(), vec![vec![empty]])?))?;
             return Ok(());
         }
         let fields = schema::schema();
-        let df = self.ctx.read_parquet(self.paths(), ParquetReadOptions::default().schema(&fields)).await?;
-        if self.kept.each_once {
+        let files: Vec<String> = self.live.files.iter().map(|f| self.worker.place.address(&f.name)).collect();
+        let df = self.ctx.read_parquet(files, ParquetReadOptions::default().schema(&fields)).await?;
+        if self.kept.each_once() {
             self.ctx.register_table("spans", df.into_view())?;
             return Ok(());
         }
@@ -251,10 +277,6 @@ impl Session {
         self.ctx.deregister_table("recordings")?;
         self.ctx.register_table("spans", once.into_view())?;
         Ok(())
-    }
-
-    fn paths(&self) -> Vec<String> {
-        self.files.iter().map(|f| f.display().to_string()).collect()
     }
 
     /// Sees to it that `measure_sums` can be asked.
@@ -274,7 +296,7 @@ impl Session {
             if name == MeasureSums::NAME && !self.window.is_of_hours() {
                 continue;
             }
-            let dir = format!("{}/", self.kept.dir.join(name).display());
+            let dir = format!("{}/", self.worker.made.address(&format!("{}/{name}", self.kept.folder)));
             let fields = tables::schema_of(&fields);
             let options = ParquetReadOptions::default().schema(&fields);
             if self.window.is_everything() {
@@ -298,16 +320,4 @@ impl Session {
 
 pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
     move |source| Error::Io { path: path.to_owned(), source }
-}
-
-fn read_key(store: &Path) -> Result<PrintKey> {
-    let path = store.join("key");
-    match fs::read_to_string(&path) {
-        Ok(t) => PrintKey::from_hex(&t).ok_or_else(|| Error::Io {
-            path,
-            source: std::io::Error::other("holds no key of 32 hex digits"),
-        }),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(PrintKey::default()),
-        Err(e) => Err(io(&path)(e)),
-    }
 }

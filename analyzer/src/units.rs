@@ -20,7 +20,7 @@ use foldhash::HashSet;
 use futures::{Stream, StreamExt};
 
 use crate::group::{in_parallel, scan, trace_key};
-use crate::kept;
+use crate::place::Place;
 use crate::plan::rows_of;
 use crate::session::{Result, io};
 use crate::sums::{self, Sources};
@@ -70,25 +70,33 @@ fn open(dir: &Path, table: &str, fields: &Fields, unit: &str) -> Result<Writer> 
     Ok(ArrowWriter::try_new(file, tables::schema_of(fields), Some(properties(fields)))?)
 }
 
-/// Makes the folders of all tables. Each has a file without rows, so that it can be read before there are any.
+/// Makes the folders of all tables.
 ///
 /// # Errors
 /// Where the file system refuses.
 pub(crate) fn create(dir: &Path) -> Result<()> {
-    for (table, fields) in tables::kept() {
+    for (table, _) in tables::kept() {
         let folder = dir.join(table);
         fs::create_dir_all(&folder).map_err(io(&folder))?;
-        open(dir, table, &fields, "empty")?.close()?;
     }
     Ok(())
 }
 
-/// Puts a unit of one folder into another.
+/// Makes them with a file without rows in each, so that it can be read before there are any.
 ///
 /// # Errors
 /// Where the file system refuses.
-pub(crate) fn link(from: &Path, to: &Path, unit: &str) -> Result<()> {
-    tables::kept().try_for_each(|(table, _)| kept::link(&path(from, table, unit), &path(to, table, unit)))
+pub(crate) fn empty(dir: &Path) -> Result<()> {
+    create(dir)?;
+    tables::kept().try_for_each(|(table, fields)| {
+        open(dir, table, &fields, "empty")?.close()?;
+        Ok(())
+    })
+}
+
+/// The files of a unit, below the folder of all tables.
+pub(crate) fn files(unit: &str) -> impl Iterator<Item = String> + '_ {
+    tables::kept().map(move |(table, _)| format!("{table}/{unit}.parquet"))
 }
 
 /// Writes batches of rows of all tables to units that begin with a name, and gives each with the number of its rows. A batch
@@ -132,20 +140,20 @@ pub(crate) async fn write(
 ///
 /// # Errors
 /// The engine's, and where a file cannot be read or written.
-pub(crate) async fn sum(runtime: Arc<RuntimeEnv>, dir: PathBuf, units: Vec<String>) -> Result<()> {
+pub(crate) async fn sum(runtime: Arc<RuntimeEnv>, dir: &Path, units: &[String]) -> Result<()> {
     // Rows come in the order of the files, and several such sums run side by side.
     let mut settings = SessionConfig::new().with_target_partitions(1);
     settings.options_mut().execution.collect_statistics = false;
     let ctx = SessionContext::new_with_config_rt(settings, runtime);
     for (table, fields) in tables::all() {
-        let files: Vec<String> = units.iter().map(|u| path(&dir, table, u).display().to_string()).collect();
+        let files: Vec<String> = units.iter().map(|u| path(dir, table, u).display().to_string()).collect();
         let fields = tables::schema_of(&fields);
         let frame = ctx.read_parquet(files, ParquetReadOptions::default().schema(&fields)).await?;
         ctx.register_table(table, frame.into_view())?;
     }
     let mut sources = Sources::default();
     for (place, unit) in units.iter().enumerate() {
-        sources.add_unit(place, &path(&dir, "handoffs", unit), &path(&dir, "tasks", unit))?;
+        sources.add_unit(place, &path(dir, "handoffs", unit), &path(dir, "tasks", unit))?;
     }
     let computed = sums::compute(&ctx, &sources, units.len()).await?;
     for (unit, computed) in units.iter().zip(computed) {
@@ -154,7 +162,7 @@ pub(crate) async fn sum(runtime: Arc<RuntimeEnv>, dir: PathBuf, units: Vec<Strin
             (HandoffScores::NAME, HandoffScores::fields(), computed.scores),
         ];
         for (table, fields, batches) in parts {
-            let mut writer = open(&dir, table, &fields, unit)?;
+            let mut writer = open(dir, table, &fields, unit)?;
             for batch in batches {
                 writer.write(&batch)?;
                 // A group of rows for each measure: a question about one reads no other.
@@ -166,29 +174,35 @@ pub(crate) async fn sum(runtime: Arc<RuntimeEnv>, dir: PathBuf, units: Vec<Strin
     Ok(())
 }
 
-/// Writes units of one folder to one unit of another, without the rows of some tasks, on `threads` threads. None where no row
-/// is left.
+/// Writes units of a folder of a place to one unit in a folder of this machine, without the rows of some tasks, on `threads` threads.
+/// Gives it with the number of its rows; none where no row is left.
 ///
 /// # Errors
 /// Where a file cannot be read or written.
-pub(crate) fn rewrite(
-    from: &Path,
-    to: &Path,
-    units: &[String],
+pub(crate) async fn rewrite(
+    from: (&Place, &str),
+    units: &[&String],
     without: &HashSet<String>,
+    to: &Path,
     name: &str,
     threads: usize,
 ) -> Result<Option<(String, usize)>> {
     if units.is_empty() {
         return Ok(None);
     }
+    let (place, folder) = from;
     let tables: Vec<_> = tables::all().into_iter().collect();
-    let rows = in_parallel(&tables, threads, |(table, fields)| {
+    let names: Vec<String> = tables
+        .iter()
+        .flat_map(|(table, _)| units.iter().map(move |u| format!("{folder}/{table}/{u}.parquet")))
+        .collect();
+    let local = place.local(&names).await?;
+    let tables: Vec<_> = tables.iter().zip(local.paths.chunks(units.len())).collect();
+    let rows = in_parallel(&tables, threads, |((table, fields), paths)| {
         let mut writer = open(to, table, fields, name)?;
         let mut n = 0;
-        for unit in units {
-            let path = path(from, table, unit);
-            let file = fs::File::open(&path).map_err(io(&path))?;
+        for path in *paths {
+            let file = fs::File::open(path).map_err(io(path))?;
             for batch in ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(8192).build()? {
                 let batch = batch?;
                 let task = batch.column_by_name("task_id").and_then(|c| c.as_string_view_opt());
@@ -204,7 +218,7 @@ pub(crate) fn rewrite(
     })?;
     match rows.iter().sum() {
         0 => {
-            for (table, _) in &tables {
+            for ((table, _), _) in &tables {
                 let path = path(to, table, name);
                 fs::remove_file(&path).map_err(io(&path))?;
             }
@@ -223,16 +237,15 @@ pub(crate) struct TaskTraces {
     pub(crate) traces: Vec<u128>,
 }
 
-/// All tasks of some units.
+/// All tasks of some units, by the files of their tasks.
 ///
 /// # Errors
 /// Where a file cannot be read.
-pub(crate) fn tasks<'a>(dir: &Path, units: impl Iterator<Item = &'a String>) -> Result<Vec<TaskTraces>> {
+pub(crate) fn tasks(files: &[PathBuf]) -> Result<Vec<TaskTraces>> {
     let mut out = Vec::new();
-    for (place, unit) in units.enumerate() {
-        let path = path(dir, "tasks", unit);
+    for (place, path) in files.iter().enumerate() {
         let mut whole = true;
-        scan(&path, &["task_id", "trace_ids"], |batch| {
+        scan(path, &["task_id", "trace_ids"], |batch| {
             let (task, traces) = (batch.column_by_name("task_id"), batch.column_by_name("trace_ids"));
             let (Some(task), Some(traces)) =
                 (task.and_then(|c| c.as_string_view_opt()), traces.and_then(|c| c.as_list_opt::<i32>()))
@@ -251,7 +264,7 @@ pub(crate) fn tasks<'a>(dir: &Path, units: impl Iterator<Item = &'a String>) -> 
             }
         })?;
         if !whole {
-            return Err(io(&path)(std::io::Error::other("holds no tasks")));
+            return Err(io(path)(std::io::Error::other("holds no tasks")));
         }
     }
     Ok(out)

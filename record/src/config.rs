@@ -151,7 +151,7 @@ pub struct Config {
     pub collect: Collect,
     /// The SQL endpoint.
     pub serve: Serve,
-    /// Identity of this configuration as text: what was computed under another one is stale.
+    /// What it says of spans and tables, as TOML that reads the same: what was computed under another one is stale.
     pub identity: String,
 }
 
@@ -252,6 +252,15 @@ struct RawRule {
     r#where: Spanned<String>,
 }
 
+/// What a configuration says of spans and tables: where the collector and the SQL endpoint listen, and comments, say nothing of them.
+fn identity(text: &str) -> String {
+    // It was read already, so it is a table.
+    let mut table: toml::Table = toml::from_str(text).unwrap_or_default();
+    table.remove("collect");
+    table.remove("serve");
+    table.to_string()
+}
+
 impl Config {
     /// Reads and checks a configuration. `file` is only for messages.
     ///
@@ -273,7 +282,7 @@ impl Config {
             serve: raw.serve.check().map_err(|(at, reason)| fail(Some(at), reason))?,
             content: raw.content,
             tokenizer: raw.tokenizer,
-            identity: text.trim().to_owned(),
+            identity: identity(text),
             ..Self::default()
         };
         for p in &raw.redact.patterns {
@@ -371,6 +380,21 @@ fn position(text: &str, at: usize) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_concerns_tables_is_in_the_identity() {
+        let of = |text: &str| Config::parse("f", text).map(|c| c.identity).map_err(|e| e.to_string());
+        let rules = "content = 'none'\n[[constraints]]\nid = 'a'\ntext = 'b'\n";
+        let more = format!(
+            "# what we agreed on\n{rules}\n[collect]\nvisible_after = '1s'\n[serve]\nrefresh = '3s'\n"
+        );
+        let same = of(rules).unwrap();
+        assert_eq!(of(&more).as_ref(), Ok(&same));
+        assert_ne!(of("content = 'full'").as_ref(), Ok(&same));
+        // It reads as what it was made from.
+        let again = Config::parse("f", &same).unwrap();
+        assert_eq!((again.content, again.policies.len(), again.identity), (ContentMode::None, 1, same));
+    }
 
     #[test]
     fn the_example_in_the_docs_is_accepted() {

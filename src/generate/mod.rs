@@ -29,6 +29,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
 use crate::cli::Generate;
+use crate::target::Target;
 use crate::{Exit, Usage, source};
 pub(crate) use profile::Profile;
 pub(crate) use regression::Regression;
@@ -42,7 +43,7 @@ const BATCH: usize = 512;
 /// Where spans go.
 enum Sink {
     /// Through the same reading as an import.
-    Store(Box<Reader>, Store, Summary),
+    Store(Box<Reader>, Target, Summary),
     /// A file of requests, each with its length in front.
     File(BufWriter<File>),
     /// A collector.
@@ -67,7 +68,7 @@ impl Sink {
     fn finish(self) -> Result<()> {
         match self {
             Self::File(mut out) => out.flush()?,
-            Self::Store(_, mut store, _) => store.flush()?,
+            Self::Store(_, target, _) => _ = target.finish()?,
             Self::Collector(sender) => sender.finish()?,
         }
         Ok(())
@@ -130,8 +131,8 @@ pub(crate) fn run(args: &Generate, config: Config) -> Result<Exit> {
     }
     let mut sink = match (&args.store, &args.output, &args.to) {
         (Some(dir), None, None) => {
-            let store = Store::open(dir)?;
-            Sink::Store(Box::new(Reader::new(Arc::new(config), store.key())), store, Summary::default())
+            let target = Target::open(dir)?;
+            Sink::Store(Box::new(Reader::new(Arc::new(config), target.key())), target, Summary::default())
         }
         (None, Some(path), None) => {
             Sink::File(BufWriter::new(File::create(path).with_context(|| path.display().to_string())?))

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use baton_record::config::Config;
@@ -13,30 +13,35 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnv;
 
 use super::Log;
-use crate::files;
+use crate::files::SPANS;
 use crate::measures::ALL;
-use crate::session::{Limits, Result, Session};
+use crate::place::Place;
+use crate::session::{Error, Limits, Result, Session};
 use crate::window::Window;
+use crate::{kept, labels};
 
 type Tables = BTreeMap<String, Arc<dyn TableProvider>>;
 
 /// What tells that something is new.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
-    spans: Vec<PathBuf>,
-    labels: Option<SystemTime>,
-    /// When the assembled tables were made, by whomever: those that were read before may go away.
-    tables: Option<SystemTime>,
+    /// Names of files of spans. A file never changes under its name.
+    spans: Vec<String>,
+    labels: Vec<String>,
+    /// The assembled tables that count, whoever made them: those that were read before may go away.
+    tables: Option<String>,
 }
 
 impl Seen {
-    fn now(store: &Path) -> Result<Self> {
-        let spans = store.join("spans");
-        let modified = |name: &str| std::fs::metadata(store.join(name)).and_then(|m| m.modified()).ok();
+    async fn now(place: &Place) -> Result<Self> {
+        let names = async |folder| {
+            let found = place.list(folder).await?;
+            Ok::<_, Error>(found.into_iter().map(|f| f.name).collect::<Vec<_>>())
+        };
         Ok(Self {
-            spans: if spans.is_dir() { files::names(&spans)? } else { Vec::new() },
-            labels: modified("labels"),
-            tables: modified("tables/current/state.json"),
+            spans: names(SPANS).await?,
+            labels: names(labels::FOLDER).await?,
+            tables: kept::current_folder(place).await?,
         })
     }
 }
@@ -44,6 +49,7 @@ impl Seen {
 /// The schema of a store, kept up to date.
 pub(super) struct Fresh {
     store: PathBuf,
+    place: Place,
     config: Config,
     limits: Limits,
     runtime: Arc<RuntimeEnv>,
@@ -64,8 +70,9 @@ impl Fresh {
         limits: Limits,
         runtime: Arc<RuntimeEnv>,
     ) -> Result<Self> {
-        let fresh =
-            Self { store, config, limits, runtime, tables: RwLock::default(), seen: RwLock::new(None) };
+        let place = Place::open(&store)?;
+        let (tables, seen) = (RwLock::default(), RwLock::new(None));
+        let fresh = Self { store, place, config, limits, runtime, tables, seen };
         fresh.look().await?;
         Ok(fresh)
     }
@@ -89,13 +96,18 @@ impl Fresh {
 
     /// Takes what is new, where something is.
     async fn look(&self) -> Result<()> {
-        let mut now = Seen::now(&self.store)?;
+        let mut now = Seen::now(&self.place).await?;
         if self.seen.read().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(&now) {
             return Ok(());
         }
-        let session =
-            Session::within(&self.store, &self.config, self.limits, Window::default(), self.runtime.clone())
-                .await?;
+        let session = Session::within(
+            &self.store,
+            &self.config,
+            self.limits.clone(),
+            Window::default(),
+            self.runtime.clone(),
+        )
+        .await?;
         let ctx = session.context();
         let mut tables = Tables::new();
         for name in session.tables_and_views() {
@@ -105,7 +117,7 @@ impl Fresh {
             tables.insert(format!("measure_{}", m.name), ctx.sql(m.sql).await?.into_view());
         }
         // Opening may have brought them up to date.
-        now.tables = Seen::now(&self.store)?.tables;
+        now.tables = kept::current_folder(&self.place).await?;
         *self.tables.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tables);
         *self.seen.write().unwrap_or_else(PoisonError::into_inner) = Some(now);
         Ok(())

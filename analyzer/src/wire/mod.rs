@@ -158,7 +158,8 @@ impl Endpoint {
             .build_arc()
             .map_err(session::Error::from)?;
         let limits = Limits { memory: settings.memory_limit, ..Limits::default() };
-        let fresh = Arc::new(Fresh::open(settings.store.clone(), config, limits, runtime.clone()).await?);
+        let fresh =
+            Arc::new(Fresh::open(settings.store.clone(), config, limits.clone(), runtime.clone()).await?);
         let ctx = catalog::context(runtime, limits, fresh.clone()).await?;
         let listener = TcpListener::bind(settings.listen)
             .await

@@ -319,6 +319,16 @@ fn plan(files: &mut [File]) -> Vec<(usize, usize)> {
     out
 }
 
+/// True where of live files, by name, some would be merged.
+#[cfg(feature = "server")]
+pub(super) fn has_work(files: Vec<(String, Footer)>) -> bool {
+    let file = |(name, footer): (String, Footer)| {
+        let found = Found { path: name.as_str().into(), bytes: 0, modified: SystemTime::UNIX_EPOCH, name };
+        File { found, footer }
+    };
+    !plan(&mut files.into_iter().map(file).collect::<Vec<_>>()).is_empty()
+}
+
 fn told(hour: &Hour, files: &[File]) -> Merge {
     Merge {
         folder: hour.name.clone(),

@@ -25,6 +25,8 @@ use crate::store;
 mod check;
 mod compact;
 mod merge;
+#[cfg(feature = "server")]
+pub mod remote;
 mod retain;
 mod tally;
 mod walk;
@@ -52,6 +54,10 @@ pub enum Error {
     /// A file could not be written.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// The object store said no.
+    #[cfg(feature = "server")]
+    #[error(transparent)]
+    Objects(#[from] baton_record::objects::Error),
     /// Another process is at it.
     #[error("{0}: held by another process that keeps this store in order; nothing was done")]
     Busy(PathBuf),

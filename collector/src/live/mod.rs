@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use baton_record::config::{CollectTls, Config};
+use baton_record::objects::{self, Objects, Patience};
 use baton_record::prints::PrintKey;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -166,7 +167,7 @@ impl Collector {
         }
         let tls = settings.tls.as_ref().map(serve::acceptor).transpose().map_err(Error::Setting)?;
         let metrics = Arc::new(Metrics::new());
-        let url = settings.store.to_str().filter(|s| remote::is_url(s));
+        let url = settings.store.to_str().filter(|s| objects::is_url(s));
         let (default_journal, key, keep): (PathBuf, PrintKey, Keep) = match url {
             None => {
                 let root = settings.store.clone();
@@ -210,9 +211,16 @@ impl Collector {
                 grpc: grpc.to_string(),
             },
         });
-        // On an object store others see to that.
-        let tidy = (url.is_none() && (settings.compact || settings.keep.is_some()))
-            .then(|| tidy::Tidy::start(settings.store.clone(), settings.compact, settings.keep, log))
+        let place = match url {
+            None => tidy::Place::Folder(settings.store.clone()),
+            Some(url) => {
+                let objects =
+                    Objects::open(url, Patience::LONG).map_err(|e| Error::Setting(e.to_string()))?;
+                tidy::Place::Objects(objects, Handle::current())
+            }
+        };
+        let tidy = (settings.compact || settings.keep.is_some())
+            .then(|| tidy::Tidy::start(place, settings.compact, settings.keep, log))
             .transpose()
             .map_err(io("housekeeping"))?;
         let (stop, stopped) = watch::channel(false);

@@ -4,12 +4,23 @@ use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, SystemTime};
 
+use baton_record::objects::Objects;
+use tokio::runtime::Handle;
+
 use super::Log;
-use crate::keep::{CompactSettings, Error, RetainSettings, compact, retain};
+use crate::keep::{self, CompactSettings, Error, RetainSettings, remote};
 
 /// When it starts, and how often it runs: past hours do not change much.
 const FIRST: Duration = Duration::from_secs(60);
 const EVERY: Duration = Duration::from_secs(600);
+
+/// The store.
+pub(super) enum Place {
+    /// A folder.
+    Folder(PathBuf),
+    /// On an object store.
+    Objects(Objects, Handle),
+}
 
 /// Runs until it is dropped.
 pub(super) struct Tidy {
@@ -22,7 +33,7 @@ impl Tidy {
     /// # Errors
     /// Where it cannot be started.
     pub(super) fn start(
-        store: PathBuf,
+        store: Place,
         merge: bool,
         keep: Option<Duration>,
         log: Log,
@@ -39,10 +50,15 @@ impl Tidy {
     }
 }
 
-fn run(store: &std::path::Path, merge: bool, keep: Option<Duration>, log: &Log) {
+fn run(store: &Place, merge: bool, keep: Option<Duration>, log: &Log) {
     let now = SystemTime::now();
     if let Some(time) = keep {
-        match retain(store, &RetainSettings::new(time), now) {
+        let settings = RetainSettings::new(time);
+        let done = match store {
+            Place::Folder(root) => keep::retain(root, &settings, now),
+            Place::Objects(o, runtime) => runtime.block_on(remote::retain(o, &settings, now)),
+        };
+        match done {
             Ok(done) if !done.hidden.is_empty() => {
                 log(&format!("{} files are older than kept and were taken out", done.hidden.len()));
             }
@@ -52,7 +68,12 @@ fn run(store: &std::path::Path, merge: bool, keep: Option<Duration>, log: &Log) 
         }
     }
     if merge {
-        match compact(store, &CompactSettings::default(), now) {
+        let settings = CompactSettings::default();
+        let done = match store {
+            Place::Folder(root) => keep::compact(root, &settings, now),
+            Place::Objects(o, runtime) => runtime.block_on(remote::compact(o, &settings, now)),
+        };
+        match done {
             Ok(done) => done.problems.iter().for_each(|p| log(&format!("left as it is: {p}"))),
             Err(Error::Busy(_)) => {}
             Err(e) => log(&format!("small files could not be merged: {e}")),
