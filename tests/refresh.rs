@@ -69,6 +69,29 @@ proptest! {
     }
 }
 
+/// What the tables stand on may be lost; they are made again then.
+#[test]
+fn what_is_lost_of_the_tables_is_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store");
+    let name = store.to_str().unwrap();
+    import(name, "sample-traces/langgraph");
+    import(name, "sample-traces/openai-agents");
+    let want = report(&["--store", name]);
+    let lost = |what: &str| {
+        let path = store.join("tables").join(what);
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+        // Merging takes files away, of which the tables know by what is lost.
+        assert!(run(&["compact", "--store", name, "--all"]).status.success());
+        import(name, "sample-traces/baton");
+        let now = report(&["--store", name]);
+        assert!(now.len() > want.len(), "{what}");
+        now
+    };
+    let texts = ["traces", "current/state.json", "current"].map(lost);
+    assert!(texts.iter().all(|t| *t == texts[0]));
+}
+
 #[test]
 fn what_did_not_change_is_not_made_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -319,18 +319,23 @@ impl Keeper<'_> {
         out: &str,
     ) -> Result<State> {
         let nothing = State::default();
-        let before = old.map_or(&nothing, |k| &k.state);
         let files = &self.live.files;
+        // An earlier refresh that did not come to its end may have found out some.
+        let there: HashSet<String> = self.place().list(TRACES).await?.into_iter().map(|f| f.name).collect();
+        // What a file held that is gone cannot be found out again.
+        let names: BTreeSet<String> = files.iter().map(|f| f.name.clone()).collect();
+        let old = old.filter(|k| k.state.files.difference(&names).all(|f| there.contains(&traces_of(f))));
+        let before = old.map_or(&nothing, |k| &k.state);
         let mut state = State {
             identity,
-            files: files.iter().map(|f| f.name.clone()).collect(),
+            files: names,
             replaces: self.live.replaces.clone(),
             refresh: before.refresh + 1,
             units: BTreeMap::new(),
             doubled: before.doubled,
         };
         let known: Vec<bool> = files.iter().map(|f| before.files.contains(&f.name)).collect();
-        let (groups, held) = self.traces(&known).await?;
+        let (groups, held) = self.traces(&there).await?;
 
         let mut stale = Stale::default();
         for h in held.iter().zip(&known).filter(|(_, known)| !**known).map(|(h, _)| h) {
@@ -391,18 +396,10 @@ impl Keeper<'_> {
         Ok(state)
     }
 
-    /// Finds out what decides about the traces of files that are new, and joins. Also tells the traces of each file.
-    async fn traces(&self, known: &[bool]) -> Result<(Groups, Vec<Held>)> {
+    /// Finds out what decides about the traces of files of which it is not there yet, and joins. Also tells the traces of each file.
+    async fn traces(&self, there: &HashSet<String>) -> Result<(Groups, Vec<Held>)> {
         let files = &self.live.files;
-        // An earlier refresh that did not come to its end may have found it out.
-        let there: HashSet<String> = self.place().list(TRACES).await?.into_iter().map(|f| f.name).collect();
-        let new: Vec<&Listed> = files
-            .iter()
-            .zip(known)
-            .filter(|(f, known)| !**known || !there.contains(&traces_of(&f.name)))
-            .map(|(f, _)| f)
-            .filter(|f| !there.contains(&traces_of(&f.name)))
-            .collect();
+        let new: Vec<&Listed> = files.iter().filter(|f| !there.contains(&traces_of(&f.name))).collect();
         let parts = runs(&new, self.limits.partitions).into_iter().map(Part::Traces);
         self.run(&Job::default(), parts.collect()).await?;
         let mut groups = Groups::default();

@@ -50,7 +50,7 @@ pub enum Error {
         reason: String,
     },
     /// The object store said no, or cannot be reached.
-    #[error("{object}: {source}")]
+    #[error("{object}: {}", one_line(source))]
     Store {
         /// The object, with its URL.
         object: String,
@@ -73,6 +73,17 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+}
+
+/// What the object store said: stores answer with pages.
+fn one_line(e: &StoreError) -> String {
+    let text = e.to_string();
+    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = line.char_indices().nth(400) {
+        line.truncate(end);
+        line.push('…');
+    }
+    line
 }
 
 /// Result of this module.
@@ -353,6 +364,17 @@ impl Objects {
 }
 
 const KEY: &str = "key";
+
+/// Does something for each of many, some at once, and gives the answers in their order.
+///
+/// # Errors
+/// The first one.
+pub async fn all<A, T, E, F>(of: Vec<A>, f: impl Fn(A) -> F) -> Result<Vec<T>, E>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    futures::stream::iter(of).map(f).buffered(AT_ONCE).try_collect().await
+}
 
 /// Does something for each of many, some at once.
 ///

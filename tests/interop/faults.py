@@ -26,6 +26,7 @@ import http.client
 import json
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -536,6 +537,8 @@ def main() -> None:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(Faults(sys.argv[1]).run())
     else:
+        # Told to end, it ends what it started.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         check()
 
 

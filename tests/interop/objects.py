@@ -3,9 +3,9 @@
     python objects.py FOLDER      # prints the environment as `export` lines and serves until it is ended
 
 The server is SeaweedFS: a store that people run, under the Apache licence, that pip installs in seconds. Like S3 it checks
-signatures and lets exactly one of many conditional creates win, which not every stand-in does. It differs from S3 in two
-places: a listing walks folders (`a/b` comes before `a-b`), and a listing with a delimiter still shows a folder for some
-minutes after its last object was deleted.
+signatures and lets exactly one of many conditional creates win, which not every stand-in does. It differs from S3 in three
+places: a listing walks folders (`a/b` comes before `a-b`); a listing with a delimiter still shows a folder for some minutes
+after its last object was deleted; and where three or more create the same object at once, they may wait for seconds.
 
 `Bucket` is a client of a few lines for tests that look into the store from outside.
 """

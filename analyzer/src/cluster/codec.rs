@@ -52,3 +52,46 @@ impl PhysicalExtensionCodec for Codec {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::prelude::SessionContext;
+    use datafusion_proto::physical_plan::AsExecutionPlan;
+    use datafusion_proto::protobuf::PhysicalPlanNode;
+
+    use super::*;
+    use crate::work::{BUILD, Job};
+
+    #[test]
+    fn what_travels_arrives() -> Result<()> {
+        let job = Job { out: "tables/7".to_owned(), refresh: 7, buckets: 2, named: None, filter: None };
+        let (store, config) = ("s3://b/p".to_owned(), "content = 'none'".to_owned());
+        let spec = Spec { build: BUILD.to_owned(), store, config, job };
+        let parts = vec![
+            Part::Traces(vec!["spans/a.parquet".to_owned()]),
+            Part::Assemble { number: 1, files: vec!["spans/b.parquet".to_owned()], older: true },
+            Part::Bucket { number: 2, files: Vec::new() },
+        ];
+        let (codec, ctx) = (Codec::default(), SessionContext::new());
+        let plan = Arc::new(WorkExec::new(spec, parts.clone(), Arc::default()));
+        let node = PhysicalPlanNode::try_from_physical_plan(plan, &codec)?;
+        let back = node.try_into_physical_plan(&ctx.task_ctx(), &codec)?;
+        let back = back.downcast_ref::<WorkExec>().expect("the same operator");
+        assert_eq!(back.parts, parts);
+        assert_eq!((back.spec.store.as_str(), back.spec.job.refresh), ("s3://b/p", 7));
+        // One row for each part.
+        assert_eq!(back.properties().partitioning.partition_count(), 3);
+
+        // The engine's own go its way, and what is neither is an error.
+        let empty = Arc::new(EmptyExec::new(Arc::new(datafusion::arrow::datatypes::Schema::empty())));
+        let node = PhysicalPlanNode::try_from_physical_plan(empty, &codec)?;
+        assert!(node.try_into_physical_plan(&ctx.task_ctx(), &codec)?.downcast_ref::<EmptyExec>().is_some());
+        let converter = datafusion_proto::physical_plan::DefaultPhysicalProtoConverter {};
+        let damaged = [OURS, &[9, 9, 9]].concat();
+        for bytes in [&damaged[..], b"", b"nonsense"] {
+            assert!(codec.try_decode(bytes, &[], &ctx.task_ctx(), &converter).is_err());
+        }
+        Ok(())
+    }
+}

@@ -180,3 +180,46 @@ fn is_ours(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let children = plan.children();
     HANDS_ON.contains(&plan.name()) && !children.is_empty() && children.into_iter().all(is_ours)
 }
+
+#[cfg(test)]
+mod tests {
+    use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+    use datafusion::prelude::SessionContext;
+
+    use super::super::exec::Spec;
+    use super::*;
+
+    #[tokio::test]
+    async fn queries_are_refused_by_executors() -> EngineResult<()> {
+        let query = SessionContext::new().sql("SELECT 1 AS a").await?.create_physical_plan().await?;
+        let spec = Spec {
+            build: String::new(),
+            store: String::new(),
+            config: String::new(),
+            job: Default::default(),
+        };
+        let ours: Arc<dyn ExecutionPlan> = Arc::new(WorkExec::new(spec, Vec::new(), Arc::default()));
+        assert!(is_ours(&ours));
+        assert!(is_ours(&(Arc::new(CoalescePartitionsExec::new(ours)) as Arc<dyn ExecutionPlan>)));
+        for plan in [query.clone(), Arc::new(CoalescePartitionsExec::new(query))] {
+            assert!(!is_ours(&plan));
+            let engine = OnlyOurs(DefaultExecutionEngine::new());
+            let job = JobId::from("job".to_owned());
+            let made = engine.create_query_stage_exec(job, 0, 0, vec![0], plan, "/", &SessionConfig::new());
+            assert!(made.is_err_and(|e| e.to_string().contains("evaluations of baton alone")));
+        }
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn queries_are_refused_by_the_scheduler() -> EngineResult<()> {
+        let state =
+            SessionStateBuilder::new_with_default_features().with_query_planner(Arc::new(Refuse)).build();
+        let ctx = SessionContext::new_with_state(state);
+        for sql in ["SELECT 1", "COPY (VALUES (1)) TO '/tmp/x.csv'"] {
+            let said = ctx.sql(sql).await?.collect().await;
+            assert!(said.is_err_and(|e| e.to_string().contains("evaluations of baton alone")), "{sql}");
+        }
+        Ok(())
+    }
+}

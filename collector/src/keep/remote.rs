@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use baton_record::objects::{Listed, Objects, each};
+use baton_record::objects::{Listed, Objects, all, each};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaDataReader;
 use tempfile::TempDir;
@@ -24,7 +24,7 @@ use super::{Error, Footer, age, at, footer, nanos, read_footer};
 const SPANS: &str = "spans";
 /// Is there while a run is under way.
 const LOCK: &str = "compact.lock";
-/// A run that began longer ago did not come to its end.
+/// A run that was not heard of for longer did not come to its end.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Bytes of a file's end that hold its footer, mostly.
 const TAIL: u64 = 64 << 10;
@@ -48,6 +48,7 @@ pub async fn compact(
             let mirror = Mirror::of(objects, &files, true).await?;
             let found = compact::compact(mirror.store(), settings, now)?;
             mirror.give_back(objects).await?;
+            lock.renew(objects).await?;
             out.merged.extend(found.merged);
             out.deleted.extend(found.deleted);
             out.waiting += found.waiting;
@@ -132,14 +133,12 @@ async fn worth(
     if parquet.len() < 2 {
         return Ok(false);
     }
-    let mut footers = Vec::new();
-    for f in &parquet {
-        match tail(objects, &f.name).await? {
-            Some(footer) => footers.push(footer),
-            // Damaged, which is told of the mirror, or gone.
-            None => return Ok(true),
-        }
-    }
+    let names = parquet.iter().map(|f| f.name.clone()).collect();
+    let footers = all(names, |name: String| async move { tail(objects, &name).await }).await?;
+    let Some(footers) = footers.into_iter().collect::<Option<Vec<Footer>>>() else {
+        // One is damaged, which is told of the mirror, or gone.
+        return Ok(true);
+    };
     let name = |f: &Listed| f.name.strip_prefix("spans/").unwrap_or(&f.name).to_owned();
     let gone: HashSet<String> =
         files.iter().filter_map(|f| Some(f.name.strip_suffix(".gone")?.to_owned())).collect();
@@ -173,38 +172,42 @@ async fn tail(objects: &Objects, name: &str) -> Result<Option<Footer>, Error> {
     }
 }
 
-/// Held while a run is under way.
-struct Lock(bool);
+/// Held while a run is under way: what it says, where it is held.
+struct Lock(Option<String>);
 
 impl Lock {
     async fn take(objects: &Objects, looking: bool, now: SystemTime) -> Result<Self, Error> {
         if looking {
-            return Ok(Self(false));
+            return Ok(Self(None));
         }
         let taker = format!("{} {}", std::process::id(), nanos(now));
-        // Its answer may get lost, and then it is there when it is made again.
-        let take = async || {
-            Ok::<_, Error>(
-                objects.create(LOCK, taker.clone()).await?
-                    || objects.get(LOCK).await?.is_some_and(|holder| *holder == *taker.as_bytes()),
-            )
-        };
-        if take().await? {
-            return Ok(Self(true));
-        }
-        let held = objects.modified(LOCK).await?;
-        if held.is_some_and(|since| age(since, now) > LONGEST) {
-            objects.delete(vec![LOCK.to_owned()]).await?;
-            if take().await? {
-                return Ok(Self(true));
+        for _ in 0..2 {
+            // The answer may get lost, and then it is there when it is made again.
+            if objects.create(LOCK, taker.clone()).await?
+                || objects.get(LOCK).await?.is_some_and(|holder| *holder == *taker.as_bytes())
+            {
+                return Ok(Self(Some(taker)));
             }
+            let held = objects.modified(LOCK).await?;
+            if !held.is_some_and(|since| age(since, SystemTime::now()) > LONGEST) {
+                break;
+            }
+            objects.delete(vec![LOCK.to_owned()]).await?;
         }
         Err(Error::Busy(PathBuf::from(objects.url(LOCK))))
     }
 
+    /// Says that the run goes on.
+    async fn renew(&self, objects: &Objects) -> Result<(), Error> {
+        match &self.0 {
+            Some(taker) => Ok(objects.put(LOCK, taker.clone()).await?),
+            None => Ok(()),
+        }
+    }
+
     /// Where that fails, the lock is old some time.
     async fn give_back(self, objects: &Objects) {
-        if self.0 {
+        if self.0.is_some() {
             let _ = objects.delete(vec![LOCK.to_owned()]).await;
         }
     }

@@ -4,18 +4,25 @@
 //! lets a collector start while the store is away.
 
 use std::path::Path;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use baton_record::canonical::{hex, sha256_hex};
 use baton_record::objects::{Objects, Patience};
 use baton_record::prints::PrintKey;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use super::journal::NotKept;
 use super::keep;
 
+/// How long an answer is waited for where one can do without.
+const SOON: Duration = Duration::from_secs(3);
+
 /// A store on an object store.
 pub struct Remote {
+    /// Tries again and again.
+    patient: Objects,
     objects: Objects,
     runtime: Handle,
 }
@@ -26,9 +33,9 @@ impl Remote {
     /// # Errors
     /// As [`Objects::open`].
     pub fn open(url: &str, runtime: Handle) -> Result<Self, String> {
+        let open = |patience| Objects::open(url, patience).map_err(|e| e.to_string());
         // Trying again is the journal's matter: it says so, and goes on taking rows meanwhile.
-        let objects = Objects::open(url, Patience::SHORT).map_err(|e| e.to_string())?;
-        Ok(Self { objects, runtime })
+        Ok(Self { patient: open(Patience::LONG)?, objects: open(Patience::SHORT)?, runtime })
     }
 
     /// The key of the store's fingerprints, which is made where there is none. `copy` is where it is kept for when the store
@@ -39,17 +46,23 @@ impl Remote {
     pub async fn key(&self, copy: &Path) -> Result<PrintKey, String> {
         let mut random = [0u8; 16];
         getrandom::fill(&mut random).map_err(|e| e.to_string())?;
-        match self.objects.make_key(random).await {
-            Ok(key) => {
-                std::fs::write(copy, hex(&key.0)).map_err(|e| format!("{}: {e}", copy.display()))?;
-                Ok(key)
-            }
-            Err(away) => {
-                let text = std::fs::read_to_string(copy).map_err(|_| away.to_string())?;
+        let known = match std::fs::read_to_string(copy) {
+            Ok(text) => Some(
                 PrintKey::from_hex(&text)
-                    .ok_or_else(|| format!("{}: holds no key of 32 hex digits", copy.display()))
-            }
-        }
+                    .ok_or_else(|| format!("{}: holds no key of 32 hex digits", copy.display()))?,
+            ),
+            Err(_) => None,
+        };
+        let key = match known {
+            Some(known) => match timeout(SOON, self.objects.make_key(random)).await {
+                Ok(Ok(key)) => key,
+                // Away, or slow.
+                _ => return Ok(known),
+            },
+            None => self.patient.make_key(random).await.map_err(|e| e.to_string())?,
+        };
+        std::fs::write(copy, hex(&key.0)).map_err(|e| format!("{}: {e}", copy.display()))?;
+        Ok(key)
     }
 
     /// Puts the rows of a segment; gives the bytes written.
