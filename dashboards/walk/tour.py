@@ -9,11 +9,15 @@ from datetime import UTC, datetime, timedelta
 from . import alerting, boards, macros, numbers, shapes, variables
 from .boards import Asked, Board, Json
 from .macros import Range
+from .numbers import Compared
 from .run import Failed, Result, Runner
 
 # A name as an attacker would choose it. It must be found nowhere, and do nothing. It holds no macro: Grafana expands
 # those inside quoted values too, and the query then fails, which nothing here can prevent.
 HOSTILE = "x') OR 1=1; DROP TABLE handoffs; -- \" $$ \\ ${service}"
+
+# A step in milliseconds that holds all of any time range, a hundred years.
+ALL_IN_ONE = 100 * 31536000000
 
 
 @dataclass
@@ -22,6 +26,8 @@ class Tally:
 
     passed: int = 0
     failures: list[str] = field(default_factory=list)
+    # How many numbers were compared, each once for each protocol.
+    numbers: int = 0
 
     def add(self, place: str, problems: Iterable[str]) -> bool:
         """True where there was no problem."""
@@ -37,10 +43,13 @@ class Tour:
 
     runner: Runner
     range: Range
-    report: numbers.Report | None = None
+    # The numbers that panels must show.
+    must: numbers.Numbers | None = None
     expect_data: bool = False
     # Places that are walked hold this text.
     only: str = ""
+    # Only panels whose numbers are compared, with All chosen, in one protocol.
+    brief: bool = False
     tally: Tally = field(default_factory=Tally)
 
     def asked(self, sql: str, r: Range, interval: int, extended: bool) -> Result:
@@ -49,11 +58,16 @@ class Tour:
 
     def board(self, board: Board) -> None:
         """A whole dashboard."""
-        wanted = [q for q in boards.queries(board) if self.only in q.place]
+        wanted = [q for q in boards.queries(board) if self.only in q.place and self.looks(q)]
         offered = self.choices(board) if wanted else {}
         for q in wanted:
             for label, chosen in variants(board, offered, q.sql):
-                self.query(q, label, chosen)
+                if label == "all" or not self.brief:
+                    self.query(q, label, chosen)
+
+    def looks(self, q: Asked) -> bool:
+        """True where this walk looks at a query."""
+        return not self.brief or bool(q.panel and q.place not in numbers.NOT_COMPARED)
 
     def choices(self, board: Board) -> dict[str, list[str]]:
         """What each variable offers, with All in those before it."""
@@ -75,8 +89,8 @@ class Tour:
     def query(self, q: Asked, label: str, chosen: dict[str, variables.Variable]) -> None:
         """One query with one choice."""
         least = q.panel.get("interval") if q.panel else None
-        step = macros.step(self.range, least)
-        for extended in (False, True):
+        step = ALL_IN_ONE if self.brief and q.kind == "series" else macros.step(self.range, least)
+        for extended in (False,) if self.brief else (False, True):
             place = f"{q.place} [{label}, {'extended' if extended else 'simple'}]"
             try:
                 q.sent = variables.put(q.sql, chosen)
@@ -88,21 +102,29 @@ class Tour:
             if label == "all":
                 if self.expect_data and shapes.empty(q, r):
                     problems.append("no data")
-                if self.report and numbers.compared(q) and not problems:
+                if self.must and q.panel and not problems:
                     problems += self.numbers(q, chosen, r, extended)
             elif label == "hostile" and q.kind not in {"stat"} and r.rows and names_agents(q.sql):
                 problems.append(f"{len(r.rows)} rows for a name that does not exist")
             self.tally.add(place, problems)
 
     def numbers(self, q: Asked, chosen: dict[str, variables.Variable], r: Result, extended: bool) -> list[str]:
-        """What differs from the report. A series is asked again in one step, which is then the rate of all."""
-        assert self.report is not None
-        if q.kind == "series":
+        """What differs from what must be shown. A series is asked again in one step, which is then the rate of all."""
+        assert self.must is not None
+        if q.place in numbers.NOT_COMPARED:
+            return []
+        if q.kind == "series" and not self.brief:
             try:
-                r = self.asked(variables.put(q.sql, chosen), self.range, 100 * 31536000000, extended)
+                r = self.asked(variables.put(q.sql, chosen), self.range, ALL_IN_ONE, extended)
             except Failed as e:
                 return [str(e)]
-        return list(numbers.wrong(q, r, self.report))
+        return self.compare(numbers.shown(q, r, self.must), "nothing says what its numbers must be")
+
+    def compare(self, pairs: Iterable[Compared], nothing: str) -> list[str]:
+        """What differs; that there is nothing to compare, where there is nothing."""
+        compared = list(pairs)
+        self.tally.numbers += len(compared)
+        return numbers.wrong(compared) if compared else [nothing]
 
     def alerts(self, rules: list[Json]) -> None:
         """The SQL of all rules, as of the end of the time range."""
