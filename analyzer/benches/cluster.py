@@ -3,7 +3,7 @@
     python3 analyzer/benches/cluster.py target/release/baton 20000000 [folder to keep the store in]
 
 A build with the feature `cluster`, on Linux with two cores or more. Makes a store of twenty days, and takes its first days for smaller ones.
-For each size and number of executors, without any tables: seconds, the most memory each executor held, the most bytes
+For each size and number of executors, without any tables: seconds, the most memory each executor and the process that asks held, the most bytes
 that were set aside in between (rows of tasks of several files or traces: what a shuffle is elsewhere), and the bytes of the
 answers that went through Ballista. Standard library only.
 """
@@ -49,7 +49,7 @@ def peak(pid):
 
 
 class Watch(threading.Thread):
-    """The most bytes that lay set aside, and whether the tables have been begun."""
+    """The most bytes that lay set aside."""
 
     def __init__(self, store):
         super().__init__(daemon=True)
@@ -62,7 +62,7 @@ class Watch(threading.Thread):
 
 
 def evaluate(store, executors):
-    """Seconds, peaks of the executors in MiB, bytes set aside, bytes of answers."""
+    """Seconds, peaks of the executors and of the process that asks in MiB, bytes set aside, bytes of answers."""
     shutil.rmtree(store / "tables", ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ends:
         folder = pathlib.Path(folder)
@@ -86,13 +86,16 @@ def evaluate(store, executors):
         watch = Watch(store)
         watch.start()
         began = time.monotonic()
-        subprocess.run(
-            [BATON, "eval", "--store", store, "--engine", f"ballista://127.0.0.1:{scheduler}"], check=True, stdout=subprocess.DEVNULL
-        )
+        command = [BATON, "eval", "--store", store, "--engine", f"ballista://127.0.0.1:{scheduler}"]
+        asks = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(asks.pid, 0)
         seconds = time.monotonic() - began
+        if status != 0:
+            raise SystemExit(f"{command}: ended with {status}")
         watch.over.set()
         watch.join()
-        return seconds, [peak(p.pid) for p, _ in running], watch.most, sum(size(s) for _, s in running)
+        peaks = [peak(p.pid) for p, _ in running]
+        return seconds, peaks, usage.ru_maxrss / 1024, watch.most, sum(size(s) for _, s in running)
 
 
 def first_days(whole, days, folder):
@@ -112,16 +115,16 @@ def main():
         if not (whole / "spans").is_dir():
             subprocess.run([BATON, "generate", "--spans", str(SPANS), "--days", str(DAYS), "--store", whole], check=True)
         print(f"{size(whole / 'spans') / 2**20:.0f} MiB of spans in {len(list((whole / 'spans').rglob('*.parquet')))} files")
-        print(f"{'spans':>10} {'executors':>9} {'seconds':>8} {'s per million':>14} {'peak MiB':>12} {'aside MiB':>10} {'answers kB':>11}")
+        print(f"{'spans':>10} {'executors':>9} {'seconds':>8} {'s per million':>14} {'peak MiB':>12} {'asks MiB':>9} {'aside MiB':>10} {'answers kB':>11}")
         alone = None
         for days in (1, 5, DAYS):
             store = whole if days == DAYS else first_days(whole, days, folder)
             spans = SPANS * days // DAYS
             for executors in (1, 2):
-                seconds, peaks, aside, answers = evaluate(store, executors)
+                seconds, peaks, asks, aside, answers = evaluate(store, executors)
                 each = "+".join(f"{p:.0f}" for p in peaks)
                 print(
-                    f"{spans:>10} {executors:>9} {seconds:>8.1f} {seconds / spans * 1e6:>14.2f} {each:>12} "
+                    f"{spans:>10} {executors:>9} {seconds:>8.1f} {seconds / spans * 1e6:>14.2f} {each:>12} {asks:>9.0f} "
                     f"{aside / 2**20:>10.1f} {answers / 1000:>11.1f}",
                     flush=True,
                 )
