@@ -36,7 +36,7 @@ const APART: &str = "traces";
 /// Rows of units that are summed together.
 const SUMMED: usize = 1 << 20;
 /// Bytes of files that are one part: at least, so that the parts are worth their beginning, and at most, so that there are many.
-const PART: (u64, u64) = (4 << 20, 64 << 20);
+const PART: (u64, u64) = (1 << 20, 64 << 20);
 
 /// What the parts of one step have in common.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

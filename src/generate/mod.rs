@@ -43,7 +43,7 @@ const BATCH: usize = 512;
 /// Where spans go.
 enum Sink {
     /// Through the same reading as an import.
-    Store(Box<Reader>, Target, Summary),
+    Store(Box<Reader>, Box<Target>, Summary),
     /// A file of requests, each with its length in front.
     File(BufWriter<File>),
     /// A collector.
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Generate, config: Config) -> Result<Exit> {
     }
     let mut sink = match (&args.store, &args.output, &args.to) {
         (Some(dir), None, None) => {
-            let target = Target::open(dir)?;
+            let target = Box::new(Target::open(dir)?);
             Sink::Store(Box::new(Reader::new(Arc::new(config), target.key())), target, Summary::default())
         }
         (None, Some(path), None) => {

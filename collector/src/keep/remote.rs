@@ -189,7 +189,7 @@ impl Lock {
                 return Ok(Self(Some(taker)));
             }
             let held = objects.modified(LOCK).await?;
-            if !held.is_some_and(|since| age(since, SystemTime::now()) > LONGEST) {
+            if held.is_none_or(|since| age(since, SystemTime::now()) <= LONGEST) {
                 break;
             }
             objects.delete(vec![LOCK.to_owned()]).await?;
