@@ -173,6 +173,10 @@ def both_worked(cluster: Cluster) -> None:
     for e in cluster.executors:
         if not re.search(r"tasks of .* is done", e.log.read_text()):
             wrong(f"{e.log.name}: this executor assembled nothing")
+    # Each part is done once: nobody was killed so far.
+    done = [line for e in cluster.executors for line in re.findall(r"part of (.*) is done", e.log.read_text())]
+    if len(done) != len(set(done)):
+        wrong(f"{len(done)} parts were done, of {len(set(done))}")
 
 
 def refreshes(cluster: Cluster, store: tuple[pathlib.Path, str], bucket: objects.Bucket, env: dict) -> str:

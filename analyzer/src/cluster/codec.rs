@@ -9,7 +9,6 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 
 use super::exec::{Spec, WorkExec, Workers};
-use crate::work::Part;
 
 /// Begins what is ours; the engine's own operators are written as it does it.
 const OURS: &[u8] = b"\0baton\x01";
@@ -32,9 +31,12 @@ impl PhysicalExtensionCodec for Codec {
         let Some(ours) = buf.strip_prefix(OURS) else {
             return self.engine.try_decode(buf, inputs, ctx, converter);
         };
-        let (spec, parts): (Spec, Vec<Part>) = postcard::from_bytes(ours)
-            .map_err(|e| DataFusionError::Execution(format!("a part of another version of baton: {e}")))?;
-        Ok(Arc::new(WorkExec::new(spec, parts, self.workers.clone())))
+        let spec: Spec = postcard::from_bytes(ours)
+            .map_err(|e| DataFusionError::Execution(format!("parts of another version of baton: {e}")))?;
+        let [input] = inputs else {
+            return Err(DataFusionError::Execution("parts come from one place".to_owned()));
+        };
+        Ok(Arc::new(WorkExec::new(spec, input.clone(), self.workers.clone())))
     }
 
     fn try_encode(
@@ -47,7 +49,7 @@ impl PhysicalExtensionCodec for Codec {
             return self.engine.try_encode(node, buf, converter);
         };
         buf.extend_from_slice(OURS);
-        let packed = postcard::to_allocvec(&(&ours.spec, &ours.parts));
+        let packed = postcard::to_allocvec(&ours.spec);
         buf.extend(packed.map_err(|e| DataFusionError::External(Box::new(e)))?);
         Ok(())
     }
@@ -60,11 +62,14 @@ mod tests {
     use datafusion_proto::physical_plan::AsExecutionPlan;
     use datafusion_proto::protobuf::PhysicalPlanNode;
 
-    use super::*;
-    use crate::work::{BUILD, Job};
+    use futures::StreamExt;
 
-    #[test]
-    fn what_travels_arrives() -> Result<()> {
+    use super::super::exec::unpacked;
+    use super::*;
+    use crate::work::{BUILD, Job, Part};
+
+    #[tokio::test]
+    async fn what_travels_arrives() -> Result<()> {
         let job = Job { out: "tables/7".to_owned(), refresh: 7, buckets: 2, named: None, filter: None };
         let (store, config) = ("s3://b/p".to_owned(), "content = 'none'".to_owned());
         let spec = Spec { build: BUILD.to_owned(), store, config, job };
@@ -74,11 +79,18 @@ mod tests {
             Part::Bucket { number: 2, files: Vec::new() },
         ];
         let (codec, ctx) = (Codec::default(), SessionContext::new());
-        let plan = Arc::new(WorkExec::new(spec, parts.clone(), Arc::default()));
+        let plan = Arc::new(WorkExec::of(spec, &parts)?);
         let node = PhysicalPlanNode::try_from_physical_plan(plan, &codec)?;
         let back = node.try_into_physical_plan(&ctx.task_ctx(), &codec)?;
         let back = back.downcast_ref::<WorkExec>().expect("the same operator");
-        assert_eq!(back.parts, parts);
+        let mut arrived = Vec::new();
+        for i in 0..3 {
+            let mut rows = back.children()[0].execute(i, ctx.task_ctx())?;
+            while let Some(batch) = rows.next().await {
+                arrived.extend(unpacked::<Part>(&batch?)?);
+            }
+        }
+        assert_eq!(arrived, (0..).zip(parts).collect::<Vec<_>>());
         assert_eq!((back.spec.store.as_str(), back.spec.job.refresh), ("s3://b/p", 7));
         // One row for each part.
         assert_eq!(back.properties().partitioning.partition_count(), 3);

@@ -1,4 +1,6 @@
-//! Parts of a refresh as an operator: each is a partition that answers with one row.
+//! Parts of a refresh as an operator: each is a row that comes in, packed, and goes out as what was done.
+//!
+//! The rows come from memory, a partition each: of such a source the engine gives every task its own partitions.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,16 +8,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use baton_record::config::Config;
-use datafusion::arrow::array::{BinaryArray, RecordBatch, UInt64Array};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::array::{ArrayRef, AsArray, BinaryArray, RecordBatch, UInt64Array};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
+};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+};
+use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
 use crate::session::Error;
@@ -82,31 +91,71 @@ impl Workers {
 #[derive(Debug)]
 pub(super) struct WorkExec {
     pub(super) spec: Spec,
-    pub(super) parts: Vec<Part>,
+    input: Arc<dyn ExecutionPlan>,
     workers: Arc<Workers>,
     properties: Arc<PlanProperties>,
 }
 
+/// Rows of parts, and of what they did: a place, and something packed.
 fn schema() -> SchemaRef {
     let place = Field::new("place", DataType::UInt64, false);
-    Arc::new(Schema::new(vec![place, Field::new("done", DataType::Binary, false)]))
+    Arc::new(Schema::new(vec![place, Field::new("packed", DataType::Binary, false)]))
+}
+
+fn row<T: Serialize>(place: u64, of: &T) -> Result<RecordBatch> {
+    let packed = postcard::to_allocvec(of).map_err(|e| DataFusionError::External(Box::new(e)))?;
+    let columns: [ArrayRef; 2] =
+        [Arc::new(UInt64Array::from(vec![place])), Arc::new(BinaryArray::from(vec![packed.as_slice()]))];
+    Ok(RecordBatch::try_new(schema(), columns.to_vec())?)
+}
+
+/// The rows of a batch that [`row`] made.
+///
+/// # Errors
+/// Where it is another one.
+pub(super) fn unpacked<T: for<'a> Deserialize<'a>>(batch: &RecordBatch) -> Result<Vec<(u64, T)>> {
+    let wrong = || DataFusionError::Execution("a row of another version of baton".to_owned());
+    if batch.schema().fields() != schema().fields() {
+        return Err(wrong());
+    }
+    let place = batch.column(0).as_primitive_opt::<UInt64Type>().ok_or_else(wrong)?;
+    let packed = batch.column(1).as_binary_opt::<i32>().ok_or_else(wrong)?;
+    (0..batch.num_rows())
+        .map(|i| Ok((place.value(i), postcard::from_bytes(packed.value(i)).map_err(|_| wrong())?)))
+        .collect()
 }
 
 impl WorkExec {
-    pub(super) fn new(spec: Spec, parts: Vec<Part>, workers: Arc<Workers>) -> Self {
+    /// Over parts, each a partition.
+    ///
+    /// # Errors
+    /// Where one cannot be packed (a defect).
+    pub(super) fn of(spec: Spec, parts: &[Part]) -> Result<Self> {
+        let rows = parts.iter().enumerate().map(|(i, part)| Ok(vec![row(i as u64, part)?]));
+        let rows: Vec<Vec<RecordBatch>> = rows.collect::<Result<_>>()?;
+        Ok(Self::new(spec, MemorySourceConfig::try_new_exec(&rows, schema(), None)?, Arc::default()))
+    }
+
+    pub(super) fn new(spec: Spec, input: Arc<dyn ExecutionPlan>, workers: Arc<Workers>) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema()),
-            Partitioning::UnknownPartitioning(parts.len()),
-            EmissionType::Final,
+            Partitioning::UnknownPartitioning(input.output_partitioning().partition_count()),
+            EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Self { spec, parts, workers, properties: Arc::new(properties) }
+        Self { spec, input, workers, properties: Arc::new(properties) }
     }
+}
+
+/// True where rows come from memory, and no file is read.
+pub(super) fn is_memory(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let source = plan.downcast_ref::<DataSourceExec>();
+    source.is_some_and(|s| s.data_source().downcast_ref::<MemorySourceConfig>().is_some())
 }
 
 impl DisplayAs for WorkExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: store={}, parts={}", self.name(), self.spec.store, self.parts.len())
+        write!(f, "{}: store={}", self.name(), self.spec.store)
     }
 }
 
@@ -120,7 +169,7 @@ impl ExecutionPlan for WorkExec {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
+        vec![&self.input]
     }
 
     fn apply_expressions(
@@ -130,31 +179,52 @@ impl ExecutionPlan for WorkExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let child = children
+            .pop()
+            .ok_or_else(|| DataFusionError::Internal(format!("{} has one child", self.name())))?;
+        Ok(Arc::new(Self::new(self.spec.clone(), child, self.workers.clone())))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let part = self
-            .parts
-            .get(partition)
-            .cloned()
-            .ok_or_else(|| DataFusionError::Execution(format!("there is no part {partition}")))?;
+        let parts = self.input.execute(partition, context.clone())?;
         let (spec, workers) = (self.spec.clone(), self.workers.clone());
-        let rows = futures::stream::once(async move {
-            let worker = workers.of(&spec, context.runtime_env()).await.map_err(told)?;
-            let about = format!("part of {} {}: {part}", spec.store, spec.job.out);
-            log::info!("{about}");
-            let begun = Instant::now();
-            let done = worker.run(spec.job, part).await.map_err(told)?;
-            log::info!("{about} is done after {:.2} s", begun.elapsed().as_secs_f64());
-            let packed = postcard::to_allocvec(&done).map_err(|e| DataFusionError::External(Box::new(e)))?;
-            let place = UInt64Array::from(vec![partition as u64]);
-            let done = BinaryArray::from(vec![packed.as_slice()]);
-            Ok(RecordBatch::try_new(schema(), vec![Arc::new(place), Arc::new(done)])?)
-        });
+        let rows = parts
+            .map(|batch| unpacked::<Part>(&batch?))
+            .map_ok(|parts| futures::stream::iter(parts).map(Ok))
+            .try_flatten()
+            .and_then(move |(place, part)| {
+                work(spec.clone(), workers.clone(), context.runtime_env(), place, part)
+            });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema(), rows)))
     }
+}
+
+async fn work(
+    spec: Spec,
+    workers: Arc<Workers>,
+    runtime: Arc<RuntimeEnv>,
+    place: u64,
+    part: Part,
+) -> Result<RecordBatch> {
+    let worker = workers.of(&spec, runtime).await.map_err(told)?;
+    let about = format!("part of {} {}: {part}", spec.store, spec.job.out);
+    log::info!("{about}");
+    let begun = Instant::now();
+    let done = worker.run(spec.job, part).await.map_err(told)?;
+    log::info!("{about} is done after {:.2} s", begun.elapsed().as_secs_f64());
+    row(place, &done)
 }
 
 /// An error as the engine understands it: what the disk or the object store said may be otherwise at the next attempt.

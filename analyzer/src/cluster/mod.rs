@@ -14,8 +14,6 @@ use std::sync::Arc;
 use ballista_core::config::BallistaConfig;
 use ballista_core::execution_plans::execute_physical_plan;
 use ballista_core::extension::SessionConfigExt;
-use datafusion::arrow::array::AsArray;
-use datafusion::arrow::datatypes::UInt64Type;
 use datafusion::error::DataFusionError;
 use datafusion::prelude::SessionConfig;
 use datafusion_proto::protobuf::PhysicalPlanNode;
@@ -28,7 +26,7 @@ use crate::work::{BUILD, Done, Job, Part, Worker};
 pub use process::{Executor, Scheduler};
 
 use codec::Codec;
-use exec::{Spec, WorkExec};
+use exec::{Spec, WorkExec, unpacked};
 
 /// Bytes of a message between client, scheduler and executors: plans name files.
 const MESSAGE: usize = 64 << 20;
@@ -52,8 +50,13 @@ pub(crate) async fn run(scheduler: &str, worker: &Worker, job: &Job, parts: Vec<
         // What was lost last time.
         let places: Vec<usize> = (0..parts.len()).filter(|i| done[*i].is_none()).collect();
         let left: Vec<Part> = places.iter().map(|i| parts[*i].clone()).collect();
-        let plan = WorkExec::new(spec.clone(), left, Arc::default());
-        match once(scheduler, plan, |i, d| done[places[i]] = Some(d)).await {
+        let plan = WorkExec::of(spec.clone(), &left)?;
+        let keep = |i: usize, d| {
+            if let Some(place) = places.get(i) {
+                done[*place] = Some(d);
+            }
+        };
+        match once(scheduler, plan, keep).await {
             Ok(()) => {}
             // The first answer came, so the work is done and only its results were lost.
             Err(_) if attempt < ATTEMPTS && places.iter().any(|i| done[*i].is_some()) => {}
@@ -89,13 +92,8 @@ async fn once(
     )
     .await?;
     while let Some(batch) = answers.next().await {
-        let batch = batch?;
-        let wrong = || DataFusionError::Execution("the cluster answered something else".to_owned());
-        let place = batch.column(0).as_primitive_opt::<UInt64Type>().ok_or_else(wrong)?;
-        let packed = batch.column(1).as_binary_opt::<i32>().ok_or_else(wrong)?;
-        for i in 0..batch.num_rows() {
-            let done = postcard::from_bytes(packed.value(i)).map_err(|_| wrong())?;
-            each(usize::try_from(place.value(i)).unwrap_or(usize::MAX), done);
+        for (place, done) in unpacked(&batch?)? {
+            each(usize::try_from(place).unwrap_or(usize::MAX), done);
         }
     }
     Ok(())

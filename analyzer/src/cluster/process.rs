@@ -22,7 +22,7 @@ use datafusion::prelude::SessionConfig;
 
 use super::MESSAGE;
 use super::codec::Codec;
-use super::exec::WorkExec;
+use super::exec::{WorkExec, is_memory};
 use crate::session::{Error, Result};
 
 /// An executor that was not heard of for so many seconds is taken for dead; it polls at least every five.
@@ -173,7 +173,7 @@ impl ExecutionEngine for OnlyOurs {
 /// Under the engine's operators that only hand rows on, ours.
 fn is_ours(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if plan.downcast_ref::<WorkExec>().is_some() {
-        return true;
+        return plan.children().into_iter().all(is_memory);
     }
     const HANDS_ON: [&str; 4] =
         ["ShuffleWriterExec", "SortShuffleWriterExec", "CoalescePartitionsExec", "RuntimeStatsExec"];
@@ -198,10 +198,12 @@ mod tests {
             config: String::new(),
             job: Default::default(),
         };
-        let ours: Arc<dyn ExecutionPlan> = Arc::new(WorkExec::new(spec, Vec::new(), Arc::default()));
+        let ours: Arc<dyn ExecutionPlan> = Arc::new(WorkExec::of(spec.clone(), &[])?);
+        let over_a_query: Arc<dyn ExecutionPlan> =
+            Arc::new(WorkExec::new(spec, query.clone(), Arc::default()));
         assert!(is_ours(&ours));
         assert!(is_ours(&(Arc::new(CoalescePartitionsExec::new(ours)) as Arc<dyn ExecutionPlan>)));
-        for plan in [query.clone(), Arc::new(CoalescePartitionsExec::new(query))] {
+        for plan in [query.clone(), over_a_query, Arc::new(CoalescePartitionsExec::new(query))] {
             assert!(!is_ours(&plan));
             let engine = OnlyOurs(DefaultExecutionEngine::new());
             let job = JobId::from("job".to_owned());
