@@ -80,7 +80,11 @@ fn what_is_lost_of_the_tables_is_made_again() {
     let want = report(&["--store", name]);
     let lost = |what: &str| {
         let path = store.join("tables").join(what);
-        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+        match what {
+            // So a machine leaves them that failed.
+            "traces" => fs::read_dir(path).unwrap().for_each(|f| fs::write(f.unwrap().path(), "").unwrap()),
+            _ => fs::remove_file(path).unwrap(),
+        }
         // Merging takes files away, of which the tables know by what is lost.
         assert!(run(&["compact", "--store", name, "--all"]).status.success());
         import(name, "sample-traces/baton");

@@ -320,8 +320,9 @@ impl Keeper<'_> {
     ) -> Result<State> {
         let nothing = State::default();
         let files = &self.live.files;
-        // An earlier refresh that did not come to its end may have found out some.
-        let there: HashSet<String> = self.place().list(TRACES).await?.into_iter().map(|f| f.name).collect();
+        // An earlier refresh that did not come to its end may have found out some. What a machine lost when it failed is empty.
+        let found = self.place().list(TRACES).await?.into_iter().filter(|f| f.size > 0);
+        let there: HashSet<String> = found.map(|f| f.name).collect();
         // What a file held that is gone cannot be found out again.
         let names: BTreeSet<String> = files.iter().map(|f| f.name.clone()).collect();
         let old = old.filter(|k| k.state.files.difference(&names).all(|f| there.contains(&traces_of(f))));

@@ -228,7 +228,7 @@ pub async fn keep(store: &Path, labels: &[Label], now: i64) -> Result<()> {
     w.close()?;
     let hash = sha256_hex(&bytes);
     let name = format!("{FOLDER}/{now:020}-{}.parquet", hash.get(..8).unwrap_or_default());
-    Place::open(store)?.write(&name, bytes).await
+    Place::open(store)?.keep(&name, bytes).await
 }
 
 /// Of several labels of one transfer by one reviewer the last.

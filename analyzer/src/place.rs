@@ -108,11 +108,23 @@ impl Place {
         }
     }
 
-    /// Writes a file, which appears whole.
+    /// Writes a file, which appears whole. A machine that fails may lose it, and others like it can be made again.
     ///
     /// # Errors
     /// Where it cannot be written.
     pub(crate) async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
+        self.put(name, bytes, false).await
+    }
+
+    /// Writes a file that lasts from then on.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub(crate) async fn keep(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
+        self.put(name, bytes, true).await
+    }
+
+    async fn put(&self, name: &str, bytes: Vec<u8>, lasting: bool) -> Result<()> {
         match self {
             Self::Folder(root) => {
                 let path = root.join(name);
@@ -120,9 +132,15 @@ impl Place {
                 fs::create_dir_all(dir).map_err(io(dir))?;
                 // No reader looks at a name that begins with a dot.
                 let mut file = tempfile::Builder::new().prefix(".").tempfile_in(dir).map_err(io(dir))?;
-                file.write_all(&bytes).and_then(|()| file.as_file().sync_all()).map_err(io(&path))?;
+                file.write_all(&bytes).map_err(io(&path))?;
+                if lasting {
+                    file.as_file().sync_all().map_err(io(&path))?;
+                }
                 file.persist(&path).map_err(|e| io(&path)(e.error))?;
-                fs::File::open(dir).and_then(|d| d.sync_all()).map_err(io(dir))
+                if lasting {
+                    fs::File::open(dir).and_then(|d| d.sync_all()).map_err(io(dir))?;
+                }
+                Ok(())
             }
             Self::Objects(o) => Ok(o.put(name, bytes).await?),
         }
