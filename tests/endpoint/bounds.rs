@@ -128,17 +128,17 @@ async fn a_heavy_statement_neither_fills_the_memory_nor_starves_others() {
     let heavy = endpoint.connect().await;
     let heavy = tokio::spawn(async move { told(&heavy.simple_query(MEMORY_HUNGRY).await.unwrap_err()) });
     let light = endpoint.connect().await;
-    let (mut most, mut asked) = (0, 0);
+    let (mut most, mut meanwhile) = (0, 0);
     while !heavy.is_finished() {
         assert_eq!(rows(&light, "SELECT COUNT(*) FROM tasks").await, [["16"]]);
         most = most.max(endpoint.memory());
-        asked += 1;
+        meanwhile += u32::from(!heavy.is_finished());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let end = heavy.await.unwrap();
     assert!(end.starts_with("53200") || end.starts_with("57014"), "{end}");
-    // Others were answered while it ran, and more than once.
-    assert!(asked > 2, "{asked} answered");
+    // Others were answered while it ran. How often depends on the machine.
+    assert!(meanwhile > 0);
     assert!(most < 700, "{most} MiB");
 }
 
