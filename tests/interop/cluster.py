@@ -25,7 +25,7 @@ import objects
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BATON = pathlib.Path(sys.argv[1]).resolve()
-SPANS = int(sys.argv[2]) if len(sys.argv) > 2 else 60_000
+SPANS = int(sys.argv[2]) if len(sys.argv) > 2 else 20_000
 WRONG: list[str] = []
 
 
