@@ -88,15 +88,14 @@ fn allowed(listen: SocketAddr, insecure: bool) -> Result<()> {
 struct Lines;
 
 impl log::Log for Lines {
+    /// The level is the logger's for all.
     fn enabled(&self, _: &log::Metadata<'_>) -> bool {
         true
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
-            let text = baton_analyzer::report::text::plain(&record.args().to_string());
-            eprintln!("{}: {text}", record.level().as_str().to_lowercase());
-        }
+        let text = baton_analyzer::report::text::plain(&record.args().to_string());
+        eprintln!("{}: {text}", record.level().as_str().to_lowercase());
     }
 
     fn flush(&self) {}

@@ -12,16 +12,13 @@ use std::sync::{Mutex, PoisonError};
 
 use baton_record::objects::{Listed, each};
 use baton_record::schema;
-use datafusion::parquet::errors::ParquetError;
-use datafusion::parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader};
+use datafusion::parquet::file::metadata::{KeyValue, ParquetMetaDataReader};
 
 use crate::place::Place;
 use crate::session::{Error, Result, io};
 
 /// Where files of spans lie.
 pub(crate) const SPANS: &str = "spans";
-/// Bytes of a file's end that hold its footer, mostly.
-const FOOTER: u64 = 64 << 10;
 
 /// What counts, and what that stands on.
 #[derive(Debug, Default)]
@@ -43,16 +40,15 @@ pub(crate) async fn live(place: &Place, known: &BTreeMap<String, Vec<String>>) -
     listed.retain(|f| f.name.ends_with(".parquet"));
     let there: HashSet<&str> = listed.iter().map(|f| f.name.as_str()).collect();
     let read = Mutex::new(BTreeMap::new());
-    let unknown: Vec<String> =
-        there.iter().filter(|n| !known.contains_key(**n)).map(|n| (*n).to_owned()).collect();
-    each(unknown, |name| {
+    let unknown: Vec<Listed> = listed.iter().filter(|f| !known.contains_key(&f.name)).cloned().collect();
+    each(unknown, |file| {
         let (read, there) = (&read, &there);
         async move {
             // It may have been removed since it was listed.
-            if let Some(found) = footer(place, &name).await? {
-                let mut found = replaces(place, &name, &found)?;
+            if let Some(found) = footer(place, &file).await? {
+                let mut found = replaces(place, &file.name, &found)?;
                 found.retain(|n| there.contains(n.as_str()));
-                read.lock().unwrap_or_else(PoisonError::into_inner).insert(name, found);
+                read.lock().unwrap_or_else(PoisonError::into_inner).insert(file.name, found);
             }
             Ok::<_, Error>(())
         }
@@ -90,38 +86,22 @@ fn wrong(place: &Place, name: &str, what: &str) -> Error {
 }
 
 /// A file's own words about itself; `None` where it is not there.
-async fn footer(place: &Place, name: &str) -> Result<Option<Vec<KeyValue>>> {
+async fn footer(place: &Place, file: &Listed) -> Result<Option<Vec<KeyValue>>> {
     let metadata = match place {
         Place::Folder(root) => {
-            let path = root.join(name);
-            let file = match fs::File::open(&path) {
+            let path = root.join(&file.name);
+            let open = match fs::File::open(&path) {
                 Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-                file => file.map_err(io(&path))?,
+                open => open.map_err(io(&path))?,
             };
             ParquetMetaDataReader::new()
-                .parse_and_finish(&file)
-                .map_err(|e| wrong(place, name, &e.to_string()))?
+                .parse_and_finish(&open)
+                .map_err(|e| wrong(place, &file.name, &e.to_string()))?
         }
-        Place::Objects(_) => match tail(place, name).await? {
+        Place::Objects(objects) => match objects.footer(&file.name, file.size).await? {
             Some(metadata) => metadata,
             None => return Ok(None),
         },
     };
     Ok(Some(metadata.file_metadata().key_value_metadata().cloned().unwrap_or_default()))
-}
-
-async fn tail(place: &Place, name: &str) -> Result<Option<ParquetMetaData>> {
-    let Place::Objects(objects) = place else { return Ok(None) };
-    let mut wanted = FOOTER;
-    loop {
-        let Some((end, size)) = objects.tail(name, wanted).await? else { return Ok(None) };
-        let mut reader = ParquetMetaDataReader::new();
-        match reader.try_parse_sized(&end, size) {
-            Ok(()) => return Ok(Some(reader.finish()?)),
-            Err(ParquetError::NeedMoreData(n)) if n as u64 > wanted && (n as u64) <= size => {
-                wanted = n as u64
-            }
-            Err(e) => return Err(wrong(place, name, &e.to_string())),
-        }
-    }
 }

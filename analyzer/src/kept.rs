@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use baton_record::canonical::sha256_hex;
 use baton_record::config::Config;
-use baton_record::objects::Listed;
+use baton_record::objects::{self, Listed};
 use baton_record::schema;
 use foldhash::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,8 @@ use crate::work::{ASIDE, BUILD, Done, Job, Part, TRACES, Worker, runs, traces_of
 const GRACE: Duration = Duration::from_secs(600);
 /// How long a refresh may take on an object store, where nothing tells whether its process lives.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// How long a listing is waited for that lacks what was put.
+const LAG: Duration = Duration::from_secs(60);
 /// Where the tables lie.
 const TABLES: &str = "tables";
 /// There: the folder that counts.
@@ -126,6 +128,28 @@ pub(crate) async fn current_folder(place: &Place) -> Result<Option<String>> {
     Ok(number.filter(|n| n.parse::<u64>().is_ok()).map(|n| format!("{TABLES}/{n}")))
 }
 
+/// Waits until a listing shows all files of tables: questions find them by one, and a listing may lag behind.
+///
+/// # Errors
+/// Where it still lacks some after a while.
+pub(crate) async fn wait_until_listed(place: &Place, kept: &Kept) -> Result<()> {
+    let Place::Objects(objects) = place else { return Ok(()) };
+    let until = Instant::now() + LAG;
+    loop {
+        let found: HashSet<String> = objects.list(&kept.folder).await?.into_iter().map(|f| f.name).collect();
+        let all = kept.state.units.keys().flat_map(|u| units::files(u));
+        let missing = all.filter(|f| !found.contains(&format!("{}/{f}", kept.folder))).count();
+        if missing == 0 {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            let reason = format!("the listing still lacks {missing} objects that were put; ask again later");
+            return Err(objects::Error::Content { object: objects.url(&kept.folder), reason }.into());
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
 /// What a refresh needs.
 pub(crate) struct Keeper<'a> {
     pub(crate) worker: Arc<Worker>,
@@ -138,8 +162,8 @@ pub(crate) struct Keeper<'a> {
 struct Making {
     /// Below the store.
     name: String,
-    /// Goes away where the refresh does not end well.
-    _folder: Option<TempDir>,
+    /// Of a store in a folder: goes away where the refresh does not end well.
+    folder: Option<TempDir>,
 }
 
 /// What a configuration and this program make of spans.
@@ -216,14 +240,14 @@ impl Keeper<'_> {
                 let folder =
                     tempfile::Builder::new().prefix("new-").tempdir_in(&tables).map_err(io(&tables))?;
                 let name = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-                Ok(Making { name: format!("{TABLES}/{name}"), _folder: Some(folder) })
+                Ok(Making { name: format!("{TABLES}/{name}"), folder: Some(folder) })
             }
             Place::Objects(o) => {
                 let mut number = before.map_or(1, |k| number_of(&k.folder) + 1);
                 while !o.create(&format!("{TABLES}/{number}/{CLAIMED}"), "").await? {
                     number += 1;
                 }
-                Ok(Making { name: format!("{TABLES}/{number}"), _folder: None })
+                Ok(Making { name: format!("{TABLES}/{number}"), folder: None })
             }
         }
     }
@@ -240,7 +264,7 @@ impl Keeper<'_> {
                 let number = (highest + 1).to_string();
                 let (from, to) = (root.join(&making.name), tables.join(&number));
                 fs::rename(&from, &to).map_err(io(&from))?;
-                making._folder.map(TempDir::keep);
+                making.folder.map(TempDir::keep);
                 let link = tables.join("next");
                 std::os::unix::fs::symlink(&number, &link).map_err(io(&link))?;
                 fs::rename(&link, root.join(CURRENT)).map_err(io(&link))?;
@@ -258,11 +282,12 @@ impl Keeper<'_> {
         let counts = now.map_or("", |k| &k.folder);
         let since = |t: SystemTime| SystemTime::now().duration_since(t).unwrap_or_default();
         let used: HashSet<String> = now.iter().flat_map(|k| &k.state.files).map(|f| traces_of(f)).collect();
-        let traces = self.place().list(TRACES).await?;
-        let unused = traces.into_iter().filter(|f| !used.contains(&f.name) && since(f.modified) > GRACE);
-        self.place().remove(unused.map(|f| f.name).collect()).await?;
+        let is_unused = |f: &Listed| !used.contains(&f.name) && since(f.modified) > GRACE;
         match self.place() {
             Place::Folder(root) => {
+                let mut unused = self.place().list(TRACES).await?;
+                unused.retain(is_unused);
+                self.place().remove(unused.into_iter().map(|f| f.name).collect()).await?;
                 let tables = root.join(TABLES);
                 for name in entries(&tables)? {
                     let path = tables.join(&name);
@@ -285,7 +310,7 @@ impl Keeper<'_> {
             Place::Objects(_) => {
                 let all = self.place().list(TABLES).await?;
                 let folder = |f: &Listed| {
-                    let number = f.name.strip_prefix("tables/")?.split_once('/')?.0;
+                    let number = f.name.strip_prefix(TABLES)?.strip_prefix('/')?.split_once('/')?.0;
                     number.parse::<u64>().ok().map(|n| format!("{TABLES}/{n}"))
                 };
                 let mut over: HashMap<String, bool> = HashMap::default();
@@ -298,7 +323,10 @@ impl Keeper<'_> {
                         _ => {}
                     }
                 }
-                let is_over = |f: &&Listed| folder(f).is_some_and(|n| over.get(&n) == Some(&true));
+                let is_over = |f: &&Listed| match folder(f) {
+                    Some(folder) => over.get(&folder) == Some(&true),
+                    None => f.name.starts_with(TRACES) && is_unused(f),
+                };
                 self.place().remove(all.iter().filter(is_over).map(|f| f.name.clone()).collect()).await
             }
         }

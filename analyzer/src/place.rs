@@ -57,8 +57,7 @@ impl Place {
     /// Where its URL is none (a defect).
     pub(crate) fn register(&self, ctx: &SessionContext) -> Result<()> {
         if let Self::Objects(o) = self {
-            let (origin, store) = o.registration();
-            ctx.register_object_store(ObjectStoreUrl::parse(origin)?.as_ref(), store);
+            ctx.register_object_store(ObjectStoreUrl::parse(o.origin())?.as_ref(), o.store());
         }
         Ok(())
     }

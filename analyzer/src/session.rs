@@ -169,6 +169,7 @@ impl Session {
         let worker = Arc::new(Worker::new(place, config.clone(), key, runtime));
         let keeper = Keeper { worker: worker.clone(), engine: &limits.engine, live: &live, limits: &limits };
         let kept = keeper.up_to_date(before).await?;
+        kept::wait_until_listed(&worker.place, &kept).await?;
         let labels = labels::files(&worker.place).await?;
         let s = Self { ctx, worker, limits, live, kept, _labels: Local::default(), window };
         s.register_spans().await?;

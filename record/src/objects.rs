@@ -16,15 +16,21 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
 use object_store::{
-    BackoffConfig, Error as StoreError, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode,
-    PutPayload, RetryConfig, WriteMultipart,
+    BackoffConfig, Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutPayload, RetryConfig,
+    WriteMultipart,
 };
+
+use parquet::DecodeResult;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataPushDecoder};
 
 use crate::canonical::hex;
 use crate::prints::PrintKey;
 
 /// Bytes of a part of a large object.
 const PART: usize = 16 << 20;
+/// Bytes of a file's end that hold its footer, mostly.
+const FOOTER: u64 = 64 << 10;
 /// Requests under way at once for many objects.
 pub const AT_ONCE: usize = 32;
 /// How often, and how long, a request is tried again that fails in passing.
@@ -161,9 +167,14 @@ impl Objects {
         Ok(Self { store, prefix, origin: format!("{scheme}://{bucket}") })
     }
 
-    /// The object store, for a query engine, with the URL that it is registered under.
-    pub fn registration(&self) -> (&str, Arc<dyn ObjectStore>) {
-        (&self.origin, self.store.clone())
+    /// The object store, for a query engine.
+    pub fn store(&self) -> Arc<dyn ObjectStore> {
+        self.store.clone()
+    }
+
+    /// The URL that it is registered under in a query engine: `s3://bucket`.
+    pub fn origin(&self) -> &str {
+        &self.origin
     }
 
     /// The URL of an object.
@@ -192,19 +203,27 @@ impl Objects {
         }
     }
 
-    /// The last bytes of an object, as many as there are up to `n`, with the size of all of it; `None` where there is none.
+    /// What a Parquet file of so many bytes says of itself, its page index left out; `None` where there is none.
     ///
     /// # Errors
-    /// The object store's.
-    pub async fn tail(&self, name: &str, n: u64) -> Result<Option<(Bytes, u64)>> {
-        let options = GetOptions { range: Some(GetRange::Suffix(n)), ..GetOptions::default() };
-        match self.store.get_opts(&self.path(name), options).await {
-            Ok(found) => {
-                let size = found.meta.size;
-                Ok(Some((found.bytes().await.map_err(self.failed(name))?, size)))
+    /// The object store's, and where the object is no such file.
+    pub async fn footer(&self, name: &str, size: u64) -> Result<Option<ParquetMetaData>> {
+        let wrong = |e: ParquetError| Error::Content { object: self.url(name), reason: e.to_string() };
+        let decoder = ParquetMetaDataPushDecoder::try_new(size).map_err(wrong)?;
+        let mut decoder = decoder.with_page_index_policy(PageIndexPolicy::Skip);
+        // Mostly it is all there at once. Not every object store knows ranges from the end.
+        let mut wanted: Vec<_> = std::iter::once(size.saturating_sub(FOOTER)..size).collect();
+        loop {
+            match self.store.get_ranges(&self.path(name), &wanted).await {
+                Ok(found) => decoder.push_ranges(wanted, found).map_err(wrong)?,
+                Err(StoreError::NotFound { .. }) => return Ok(None),
+                Err(e) => return Err(self.failed(name)(e)),
             }
-            Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(e) => Err(self.failed(name)(e)),
+            match decoder.try_decode().map_err(wrong)? {
+                DecodeResult::NeedsData(more) => wanted = more,
+                DecodeResult::Data(found) => return Ok(Some(found)),
+                DecodeResult::Finished => return Err(wrong(ParquetError::EOF("no footer".to_owned()))),
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -27,6 +28,7 @@ use datafusion::physical_plan::{
 use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
+use crate::place::Place;
 use crate::session::Error;
 use crate::work::{BUILD, Job, Part, Worker};
 
@@ -67,7 +69,7 @@ impl Workers {
         let worker = match known {
             Some(worker) => worker,
             None => {
-                let place = super::place_of(&spec.store)?;
+                let place = Place::open(Path::new(&spec.store))?;
                 if !place.is_store().await? {
                     return Err(Error::NoStore(spec.store.clone().into()));
                 }

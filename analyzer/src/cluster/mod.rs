@@ -8,7 +8,6 @@ mod codec;
 mod exec;
 mod process;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use ballista_core::config::BallistaConfig;
@@ -81,7 +80,8 @@ async fn once(
     let settings = SessionConfig::new_with_ballista().with_ballista_grpc_client_max_message_size(MESSAGE);
     let ballista: BallistaConfig = settings.ballista_config();
     // A name of its own for each: sessions of a scheduler are told apart by it.
-    let session = format!("baton-{:016x}{:016x}", fastrand(), fastrand());
+    let random = getrandom::u64().map_err(|e| DataFusionError::Execution(e.to_string()))?;
+    let session = format!("baton-{random:016x}");
     let mut answers = execute_physical_plan::<PhysicalPlanNode>(
         format!("http://{scheduler}"),
         &ballista,
@@ -99,15 +99,6 @@ async fn once(
     Ok(())
 }
 
-/// A random number; where the system has none, the time.
-fn fastrand() -> u64 {
-    getrandom::u64().unwrap_or_else(|_| {
-        std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |d| d.subsec_nanos().into())
-    })
-}
-
 /// What a user reads of an error: the engine wraps it several times.
 fn failed(scheduler: &str, e: &DataFusionError) -> Error {
     let text = e.strip_backtrace();
@@ -121,9 +112,4 @@ fn failed(scheduler: &str, e: &DataFusionError) -> Error {
         None => text,
     };
     Error::Cluster { scheduler: scheduler.to_owned(), reason }
-}
-
-/// The path of a store on this machine, or its URL.
-fn place_of(store: &str) -> Result<Place> {
-    Place::open(Path::new(store))
 }

@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use baton_record::objects::{Listed, Objects, all, each};
-use parquet::errors::ParquetError;
-use parquet::file::metadata::ParquetMetaDataReader;
+use baton_record::objects::{self, Listed, Objects, all, each};
 use tempfile::TempDir;
 use walkdir::WalkDir;
 
@@ -26,8 +24,6 @@ const SPANS: &str = "spans";
 const LOCK: &str = "compact.lock";
 /// A run that was not heard of for longer did not come to its end.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// Bytes of a file's end that hold its footer, mostly.
-const TAIL: u64 = 64 << 10;
 
 /// Merges small files, as [`super::compact()`] does.
 ///
@@ -133,10 +129,17 @@ async fn worth(
     if parquet.len() < 2 {
         return Ok(false);
     }
-    let names = parquet.iter().map(|f| f.name.clone()).collect();
-    let footers = all(names, |name: String| async move { tail(objects, &name).await }).await?;
-    let Some(footers) = footers.into_iter().collect::<Option<Vec<Footer>>>() else {
-        // One is damaged, which is told of the mirror, or gone.
+    let read = parquet.iter().map(|f| (f.name.clone(), f.size)).collect();
+    let found = all(read, |(name, size): (String, u64)| async move {
+        match objects.footer(&name, size).await {
+            // It is no Parquet file, which is told of the mirror.
+            Err(objects::Error::Content { .. }) => Ok(None),
+            found => found,
+        }
+    });
+    let footers = found.await?.into_iter().map(|m| read_footer(&m?).ok());
+    let Some(footers) = footers.collect::<Option<Vec<Footer>>>() else {
+        // One is damaged, or gone.
         return Ok(true);
     };
     let name = |f: &Listed| f.name.strip_prefix("spans/").unwrap_or(&f.name).to_owned();
@@ -156,20 +159,6 @@ async fn worth(
         .filter(|(f, _)| !replaced.contains(&name(f)) && !gone.contains(&f.name))
         .map(|(f, footer)| (name(f), footer));
     Ok(compact::has_work(live.collect()))
-}
-
-/// What a file says at its end; `None` where that cannot be read.
-async fn tail(objects: &Objects, name: &str) -> Result<Option<Footer>, Error> {
-    let mut wanted = TAIL;
-    loop {
-        let Some((end, size)) = objects.tail(name, wanted).await? else { return Ok(None) };
-        let mut reader = ParquetMetaDataReader::new();
-        match reader.try_parse_sized(&end, size) {
-            Ok(()) => return Ok(reader.finish().ok().and_then(|m| read_footer(&m).ok())),
-            Err(ParquetError::NeedMoreData(n)) if n as u64 > wanted && n as u64 <= size => wanted = n as u64,
-            Err(_) => return Ok(None),
-        }
-    }
 }
 
 /// Held while a run is under way: what it says, where it is held.
